@@ -1,0 +1,3 @@
+from recunlearn.commands import main
+
+main()

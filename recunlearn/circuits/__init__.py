@@ -1,0 +1,1 @@
+"""Cut-graph engine: the attribution of every edge of any nn.Module."""

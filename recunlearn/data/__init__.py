@@ -1,0 +1,1 @@
+"""Interaction logs: readers, checks, id maps and splits. Imports no torch."""

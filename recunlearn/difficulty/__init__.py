@@ -1,0 +1,1 @@
+"""Similarity, anchors, CUD and statistics: pure functions of records."""

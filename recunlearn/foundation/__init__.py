@@ -1,0 +1,1 @@
+"""Errors, paths, seeds, settings and the artifact store. Imports no torch."""

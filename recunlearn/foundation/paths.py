@@ -1,0 +1,27 @@
+"""Where data sets, models and caches live on disk."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+
+
+def home() -> Path:
+    """Folder of data sets, models and caches: ``RECUNLEARN_HOME`` or the platform's user data folder."""
+    named = os.environ.get("RECUNLEARN_HOME")
+    return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("recunlearn"))
+
+
+def data_sets() -> Path:
+    """Folder of imported data sets, one sub-folder each."""
+    return home() / "data"
+
+
+def models() -> Path:
+    """Folder of trained models, one sub-folder each."""
+    return home() / "models"
+
+
+def cache() -> Path:
+    """Folder of stage results stored by content hash."""
+    return home() / "cache"

@@ -1,0 +1,147 @@
+"""Records between stages: frozen, checked, saved as safetensors or parquet with a JSON manifest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.numpy import load_file, save_file
+
+from recunlearn.foundation.errors import RecunlearnError
+from recunlearn.foundation.store import atomic_folder, read_json, write_json
+
+Floats = NDArray[np.floating[Any]]
+Ints = NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Circuits:
+    """Signed edge strengths of every entity: the mean over its samples' circuits.
+
+    Args:
+        entities: external ids, ``[n]``.
+        edges: edge names such as ``"user_mf_embedding[3] -> gmf"``, ``[E]``.
+        values: ``[n, E]`` float32; rows of untraced entities (no samples) are NaN.
+        gap: ``[n]`` completeness gap: sum |gap of a sample| / sum |change of the metric|.
+        n_samples: ``[n]`` traced samples.
+        settings: everything that made the circuits.
+    """
+
+    entities: NDArray[np.str_]
+    edges: tuple[str, ...]
+    values: Floats
+    gap: Floats
+    n_samples: Ints
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check shapes."""
+        n = len(self.entities)
+        if self.values.shape != (n, len(self.edges)) or self.gap.shape != (n,) or self.n_samples.shape != (n,):
+            raise ValueError(
+                f"Circuits of {n} entities and {len(self.edges)} edges need values [{n}, {len(self.edges)}], "
+                f"gap [{n}] and n_samples [{n}], but got {self.values.shape}, {self.gap.shape}, {self.n_samples.shape}."
+            )
+
+    def take(self, rows: Ints) -> "Circuits":
+        """Circuits of some entities."""
+        return Circuits(
+            self.entities[rows], self.edges, self.values[rows], self.gap[rows], self.n_samples[rows], self.settings
+        )
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """What unlearning did to probed entities; every loss is the mean over the entity's deleted samples.
+
+    Args:
+        entities: external ids of the probe pool, ``[n]``.
+        methods: names of the unlearning methods, ``[M]``.
+        seeds: seeds of the unlearning runs, ``[S]``.
+        loss_before: ``[n]`` under the original model.
+        loss_after: ``[M, S, n]`` after unlearning.
+        loss_retrained: ``[R, n]`` under models retrained without the pool, R seeds.
+        loss_population: ``[n]`` under the original model with population-mean vectors.
+        budgets: steps each method was given.
+        noise: standard deviation of ``loss_retrained`` over seeds, pooled over entities.
+        settings: everything that made the outcomes.
+    """
+
+    entities: NDArray[np.str_]
+    methods: tuple[str, ...]
+    seeds: tuple[int, ...]
+    loss_before: Floats
+    loss_after: Floats
+    loss_retrained: Floats
+    loss_population: Floats
+    budgets: Mapping[str, int] = field(default_factory=dict)
+    noise: float = 0.0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check shapes."""
+        n, m, s = len(self.entities), len(self.methods), len(self.seeds)
+        if self.loss_after.shape != (m, s, n) or self.loss_before.shape != (n,):
+            raise ValueError(
+                f"Outcomes of {m} methods, {s} seeds and {n} entities need loss_after [{m}, {s}, {n}] and "
+                f"loss_before [{n}], but got {self.loss_after.shape} and {self.loss_before.shape}."
+            )
+
+
+@dataclass(frozen=True)
+class Anchors:
+    """Entities known to be easy or hard to unlearn.
+
+    Args:
+        entities: external ids of the pool that the anchors were chosen from, ``[n]``.
+        hardness: ``[n]`` mean rank in [0, 1], 1 = hardest; NaN where not measurable.
+        easy, hard: rows of the pool, ``[k]`` each.
+        measurable: ``[n]`` bool.
+        agreement: figures about methods and seeds, such as ``kendall_w_methods``.
+        settings: everything that made the choice.
+    """
+
+    entities: NDArray[np.str_]
+    hardness: Floats
+    easy: Ints
+    hard: Ints
+    measurable: NDArray[np.bool_]
+    agreement: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+RECORDS: dict[str, type[Any]] = {c.__name__: c for c in (Circuits, Outcomes, Anchors)}
+
+
+def save_record(record: Any, folder: Path) -> None:
+    """Write a record into ``folder``: arrays as safetensors, the rest as JSON; whole or not at all."""
+    arrays, plain = {}, {}
+    for name, value in vars(record).items():
+        if isinstance(value, np.ndarray) and value.dtype.kind not in "OUS":
+            arrays[name] = np.ascontiguousarray(value)
+        else:
+            plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
+    with atomic_folder(folder) as temporary:
+        save_file(arrays, temporary / "arrays.safetensors")
+        write_json(temporary / "manifest.json", {"record": type(record).__name__, **plain})
+
+
+def load_record(kind: type[Any], folder: Path) -> Any:
+    """Read back what :func:`save_record` wrote; a damaged folder is named in the error."""
+    manifest = read_json(folder / "manifest.json")
+    if manifest.pop("record", None) != kind.__name__:
+        raise RecunlearnError(f"{folder} does not hold {kind.__name__}. Delete it and run the command again.")
+    try:
+        arrays = load_file(folder / "arrays.safetensors")
+    except Exception as error:
+        raise RecunlearnError(
+            f"{folder / 'arrays.safetensors'} is damaged ({error}). Delete {folder} and run the command again."
+        ) from None
+    if "entities" in manifest:
+        manifest["entities"] = np.array(manifest["entities"], dtype=str)
+    for name in ("edges", "methods", "seeds"):
+        if name in manifest:
+            manifest[name] = tuple(manifest[name])
+    return kind(**manifest, **arrays)

@@ -1,0 +1,142 @@
+"""Typed settings of every stage, from TOML files and options; unknown keys are refused with a near miss."""
+
+import tomllib
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from recunlearn.foundation.errors import UsageError, near_miss
+
+METHODS = ("GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL")
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, no unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TrainingSettings(Settings):
+    """How a recommender is trained."""
+
+    params: dict[str, Any] = Field(default_factory=dict)
+    """RecBole parameters by name (``embedding_size``, ``learning_rate``, ...)."""
+    epochs: int | None = Field(None, ge=1, le=10_000)
+    """Most epochs; None: the default of the model's family (see docs/guide)."""
+    patience: int = Field(5, ge=1)
+    """Evaluations without a better validation score before training stops."""
+
+
+class CircuitSettings(Settings):
+    """How circuits are attributed."""
+
+    score: Literal["eap-ig", "conductance"] = "eap-ig"
+    """Edge score."""
+    steps: int = Field(16, ge=2, le=512)
+    """Points on the path from baseline to actual."""
+    path: Literal["chunked", "captum"] = "chunked"
+    """``chunked``: own loop over chunks; ``captum``: Captum's IntegratedGradients drives the same integrand."""
+    baseline: Literal["mean", "zero", "counterfactual"] = "mean"
+    """Where the path starts: population mean per table, zeros, or another entity's vectors."""
+    groups: int | None = Field(None, ge=1)
+    """Groups each source's dimensions are split into; None: 32, or more until a circuit has 100 edges."""
+    per_user: int | None = Field(None, ge=1)
+    """Most traced interactions of a user; None: all (sequential models: 20)."""
+
+
+class AnchorSettings(Settings):
+    """How the easy and hard anchors are found."""
+
+    source: Literal["probe", "bilevel"] = "probe"
+    """``probe``: unlearn a pool and keep its stable ends; ``bilevel``: worst-case weights (arXiv 2403.07362)."""
+    outcome: Literal["increase", "share-left", "level"] = "increase"
+    """What counts as forgotten: docs/metrics/outcomes.md."""
+    pool: int = Field(300, ge=10)
+    """Probed users (at most half of all users)."""
+    count: int = Field(20, ge=1)
+    """Anchors on each side (at most half of the pool)."""
+    methods: tuple[Literal["GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL"], ...] = METHODS
+    """Unlearning methods that vote."""
+    seeds: int = Field(2, ge=1)
+    """Unlearning runs of each method."""
+    retrain_seeds: int = Field(2, ge=2)
+    """Retrained models: the reference of the budgets and the noise."""
+    stability: float = Field(0.5, ge=0, le=1)
+    """Share of the pool, by stability of rank over methods and seeds, that anchors are chosen from."""
+
+
+class SimilaritySettings(Settings):
+    """How circuits are compared."""
+
+    preset: Literal["default", "paper"] = "default"
+    """``paper``: clamped cosine of raw edges to the mean anchor circuit, as in arXiv 2601.09624."""
+    measure: Literal["cosine", "jaccard", "hamming"] = "cosine"
+    """Similarity of two circuits."""
+    reference: Literal["single", "mean"] = "single"
+    """``single``: mean of the similarities to single anchors; ``mean``: similarity to the mean anchor circuit."""
+    edges: Literal["standardised", "raw"] = "standardised"
+    """Edge values: standardised over users, or raw."""
+    cosine_range: Literal["mapped", "clamped"] = "mapped"
+    """Cosine into [0, 1]: (1 + cos) / 2, or max(0, cos)."""
+    top_fraction: float = Field(0.25, gt=0, le=1)
+    """Edges of a binary circuit (Jaccard, Hamming)."""
+    ranking: Literal["signed", "absolute"] = "absolute"
+    """Order in which the top edges are taken (Jaccard, Hamming)."""
+    ties: float = Field(0.5, ge=0, le=1)
+    """CUD where both distances vanish or a circuit is zero."""
+
+
+class ScoreSettings(Settings):
+    """One run of ``score-users``."""
+
+    dataset: str = "ml-100k"
+    model: str = "NeuMF"
+    seed: int = Field(0, ge=0, lt=2**31)
+    min_rating: float | None = None
+    """Ratings below are no positives; None: every rating is one."""
+    device: str = "auto"
+    threads: int | None = Field(None, ge=1)
+    training: TrainingSettings = TrainingSettings()
+    circuits: CircuitSettings = CircuitSettings()
+    anchors: AnchorSettings = AnchorSettings()
+    similarity: SimilaritySettings = SimilaritySettings()
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Read a TOML file; mistakes name the file and the place."""
+    try:
+        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UsageError(f"The settings file {path} does not exist. Check the path given to --config.") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise UsageError(f"The settings file {path} is not valid TOML: {error}.") from None
+
+
+S = TypeVar("S", bound=Settings)
+
+
+def make_settings(kind: type[S], values: dict[str, Any], where: str) -> S:
+    """Validate ``values``; the first mistake becomes one sentence that names ``where``."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        raise UsageError(_sentence(kind, error.errors()[0], where)) from None
+
+
+def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
+    place = ".".join(str(p) for p in problem["loc"])
+    if problem["type"] == "extra_forbidden":
+        allowed = _fields(kind, problem["loc"][:-1])
+        hint = near_miss(str(problem["loc"][-1]), allowed)
+        return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed))}."
+    return f"Setting '{place}' in {where}: {problem['msg']}, but got {problem['input']!r}."
+
+
+def _fields(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    for part in path:
+        annotation = kind.model_fields[part].annotation
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return []
+        kind = annotation
+    return list(kind.model_fields)

@@ -1,0 +1,142 @@
+"""Artifact store: content hashes, and files that are written whole or not at all."""
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recunlearn.foundation.errors import RecunlearnError
+
+
+def content_hash(*parts: Any) -> str:
+    """SHA-256 (32 hex digits) of plain values, arrays, bytes and nested containers of them.
+
+    Mappings are hashed independently of their order; arrays with dtype and shape.
+
+    >>> content_hash({"a": 1, "b": 2}) == content_hash({"b": 2, "a": 1})
+    True
+    """
+    digest = hashlib.sha256()
+    for part in parts:
+        _feed(digest, part)
+    return digest.hexdigest()[:32]
+
+
+def _feed(digest: Any, value: Any) -> None:
+    if isinstance(value, np.ndarray):
+        if value.dtype == object:
+            value = value.astype(str)
+        digest.update(f"array:{value.dtype.str}:{value.shape}".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, bytes):
+        digest.update(b"bytes:" + value)
+    elif isinstance(value, Mapping):
+        digest.update(b"{")
+        for key in sorted(value, key=str):
+            _feed(digest, str(key))
+            _feed(digest, value[key])
+        digest.update(b"}")
+    elif isinstance(value, Sequence) and not isinstance(value, str):
+        digest.update(b"[")
+        for item in value:
+            _feed(digest, item)
+        digest.update(b"]")
+    else:
+        digest.update(json.dumps(value, default=str).encode() + b";")
+
+
+@contextmanager
+def atomic_file(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed onto ``path``."""
+    path = Path(path)
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            _sync(temporary)
+            temporary.chmod(0o644)
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def atomic_folder(path: Path) -> Iterator[Path]:
+    """Yield a temporary folder beside ``path``; on success it takes the place of ``path``."""
+    path = Path(path)
+    with explain_os_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
+        try:
+            yield temporary
+            for file in temporary.rglob("*"):
+                if file.is_file():
+                    _sync(file)
+            temporary.chmod(0o755)
+            if path.exists():
+                old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".old"))
+                os.replace(path, old / path.name)
+                os.replace(temporary, path)
+                shutil.rmtree(old, ignore_errors=True)
+            else:
+                os.replace(temporary, path)
+        finally:
+            shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write ``value`` as indented JSON, whole or not at all."""
+    with atomic_file(path) as temporary:
+        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a broken or missing one is named in the error."""
+    try:
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise RecunlearnError(f"{path} does not exist. Run the command that writes it again.") from None
+    except (ValueError, OSError) as error:
+        raise RecunlearnError(
+            f"{path} cannot be read as JSON ({error}). Delete it and run the command again."
+        ) from None
+
+
+def file_hash(path: Path) -> str:
+    """SHA-256 of a file's bytes (64 hex digits)."""
+    with Path(path).open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@contextmanager
+def explain_os_errors(path: Path) -> Iterator[None]:
+    """Turn a full disk or a forbidden folder into one sentence."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise RecunlearnError(
+                f"The disk is full: {path} could not be written. Nothing was changed. "
+                "Free space, or set RECUNLEARN_HOME (or --out) to another disk, and run the command again."
+            ) from None
+        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+            raise RecunlearnError(
+                f"{path} cannot be written ({error.strerror}). Set RECUNLEARN_HOME or --out to a folder you own."
+            ) from None
+        raise
+
+
+def _sync(path: Path) -> None:
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,1 @@
+"""What makes records by training, unlearning or differentiating."""

@@ -1,0 +1,1 @@
+"""What can be trained, traced and unlearned: one contract, one adapter per kind of model."""

@@ -1,0 +1,141 @@
+"""The one contract: what can be trained, traced and unlearned.
+
+Everything after ``subjects`` is written once against :class:`Subject` and serves recommenders and
+language models alike.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+IntArray = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Samples in columns, each with the number of the entity it belongs to.
+
+    Args:
+        columns: model inputs by field name, each ``[B, ...]``.
+        entity: ``[B]`` int64, index into ``Subject.entities``.
+    """
+
+    columns: Mapping[str, Tensor]
+    entity: Tensor
+
+    def __len__(self) -> int:
+        """Return the number of samples B."""
+        return len(self.entity)
+
+    def tile(self, times: int) -> "Batch":
+        """Repeat the whole batch ``times`` times, step-major: ``[times * B, ...]``."""
+        columns = {k: v.repeat(times, *([1] * (v.dim() - 1))) for k, v in self.columns.items()}
+        return Batch(columns, self.entity.repeat(times))
+
+    def __getitem__(self, rows: slice | Tensor) -> "Batch":
+        """Take some samples."""
+        return Batch({k: v[rows] for k, v in self.columns.items()}, self.entity[rows])
+
+    def to(self, device: torch.device | str) -> "Batch":
+        """Move every column."""
+        return Batch({k: v.to(device) for k, v in self.columns.items()}, self.entity.to(device))
+
+    def with_columns(self, **columns: Tensor) -> "Batch":
+        """Replace or add columns."""
+        return replace(self, columns={**self.columns, **columns})
+
+
+@dataclass(frozen=True)
+class PlanHints:
+    """What a subject knows about its own look-ups and the tracer cannot see.
+
+    Args:
+        fields: embedding table (module path of the table) -> names of the rows' fields, in the order of the
+            look-up's second axis; such a ``[B, F, d]`` tensor has one source per field.
+            Any other ``[B, L, d]`` tensor is a sequence of positions, summed over.
+        rows: embedding table -> first and last row (exclusive) of each field, for the population mean;
+            without an entry: all rows but the padding row.
+        padding: embedding table -> index that stands for "nothing" (never moved along the path).
+    """
+
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    rows: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    padding: Mapping[str, int] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Subject(Protocol):
+    """A trained model together with its training samples, grouped by entity (user; question-answer row).
+
+    ``entities`` holds external ids in a fixed order; every array "over entities" follows it. There is one
+    order for the original, the retrained and the unlearned model.
+    """
+
+    entities: NDArray[np.str_]
+    model: nn.Module
+    """The trained model in eval mode. Never changed in place by later stages: they deep-copy it."""
+    family: str
+    """"pointwise", "pairwise" or "softmax": the model's own objective."""
+
+    def n_samples(self) -> IntArray:
+        """Training samples of each entity: ``[n_entities]``."""
+        ...
+
+    def batches(
+        self, entities: IntArray | None = None, *, batch_size: int, per_entity: int | None = None, seed: int = 0
+    ) -> Iterator[Batch]:
+        """Every training sample of ``entities`` (all by default) once, in a fixed order grouped by entity.
+
+        Negatives that a pairwise objective needs are fixed by ``seed`` and the sample alone, whatever the
+        batch. ``per_entity`` keeps at most that many samples of each entity: the last ones by time where
+        there is a time, else a choice fixed by ``seed``.
+        """
+        ...
+
+    def draw(
+        self, entities: IntArray, size: int, generator: torch.Generator, *, negatives: bool = False
+    ) -> Batch:
+        """``size`` training samples of ``entities`` with replacement.
+
+        With ``negatives`` a pointwise subject adds as many sampled negatives as its training does
+        (label 0), so that ``-log_likelihood(...).mean()`` is the training loss; other families need none.
+        """
+        ...
+
+    def log_likelihood(self, model: nn.Module, batch: Batch) -> Tensor:
+        """``[B]``: log sigma(±s) (pointwise), log sigma(s_i - s_j) (pairwise), log softmax(s)_i (softmax).
+
+        Differentiable with respect to ``model``; no dropout of its own: the mode of ``model`` decides.
+        """
+        ...
+
+    def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
+        """``[B, C]`` logits whose softmax has the sample's log-likelihood in column 1 (two classes) or at the item.
+
+        Pointwise ``[0, s]``, pairwise ``[s_j, s_i]``, softmax all items.
+        """
+        ...
+
+    def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
+        """Train anew from initialisation without the samples of ``without``; same settings, same number of epochs."""
+        ...
+
+    def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
+        """Copy of ``model`` in which the entities' own vectors are the mean over all other entities' vectors.
+
+        This is the model's answer to an absent entity. A subject without entity vectors returns a copy.
+        """
+        ...
+
+    def hints(self) -> PlanHints:
+        """Names, row ranges and padding of the embedding tables."""
+        ...
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain settings that identify the trained model (for content hashes): data hash, weights hash, ..."""
+        ...

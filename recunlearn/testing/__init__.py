@@ -1,0 +1,1 @@
+"""Conformance tests and known-answer worlds that ship with the package."""
