@@ -1,0 +1,150 @@
+"""The typer app: finds the commands in this folder, turns every error into one sentence and an exit code.
+
+A command is one file here that offers ``register(app: typer.Typer) -> None``. At its top level it imports
+the standard library, typer and ``recunlearn.foundation.errors`` only, so that ``--help`` stays quick.
+"""
+
+import importlib
+import os
+import pkgutil
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from recunlearn import __version__
+from recunlearn.foundation.errors import RecunlearnError, near_miss
+
+OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+
+
+def build() -> typer.Typer:
+    """Return the app with every command of this folder."""
+    app = typer.Typer(
+        name="recunlearn",
+        add_completion=False,
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        pretty_exceptions_show_locals=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(help="Unlearning in recommender systems: who is hard to forget, before you unlearn.")(_root)
+    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
+        register = getattr(importlib.import_module(f"recunlearn.commands.{module.name}"), "register", None)
+        if register is not None:
+            register(app)
+    return app
+
+
+def run(args: Sequence[str]) -> int:
+    """Run one command line and return its exit code.
+
+    Results go to stdout; errors go to stderr as one line ``error: ...``. Codes: 0 done, 1 failure, 2 usage,
+    130 Ctrl-C, 141 closed pipe.
+    """
+    try:
+        command = typer.main.get_command(build())
+        with command.make_context(_program(), list(args)) as context:
+            command.invoke(context)
+        sys.stdout.flush()
+    except typer.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, SystemExit) as stop:
+        return _stopped(stop)
+    except BrokenPipeError:
+        # The reader has gone (`| head`): keep Python from complaining when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return BROKEN_PIPE
+    except Exception as error:
+        return _failed(error)
+    return OK
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"recunlearn {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool,
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and stop."),
+    ] = False,
+) -> None:
+    """Options of the program itself."""
+
+
+def _program() -> str:
+    """Return how the user called the program, for usage lines and hints."""
+    return "python cli.py" if Path(sys.argv[0]).name == "cli.py" else "recunlearn"
+
+
+def _stopped(stop: KeyboardInterrupt | SystemExit) -> int:
+    # Lightning turns Ctrl-C into exit(1) from inside its own handler.
+    if isinstance(stop, SystemExit) and not isinstance(stop.__context__, KeyboardInterrupt):
+        return stop.code if isinstance(stop.code, int) else FAILED
+    print("Interrupted. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)
+    return INTERRUPTED
+
+
+def _failed(error: Exception) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return USAGE
+    if os.environ.get("RECUNLEARN_DEBUG"):
+        traceback.print_exception(error)
+    sentence, code = explain(error)
+    print(f"error: {sentence}", file=sys.stderr)
+    return code
+
+
+def explain(error: Exception) -> tuple[str, int]:
+    """Return one sentence for a user and the exit code: 1 or 2 as the error says, 1 for the unexpected."""
+    if isinstance(error, RecunlearnError):
+        return str(error), error.exit_code
+    if isinstance(error, typer.Abort):
+        return "Aborted: an answer was asked for and none was given.", FAILED
+    # Usage errors are known by a method: newer typer carries its own copy of click's classes.
+    if hasattr(error, "format_message"):
+        return _usage_sentence(error), getattr(error, "exit_code", USAGE)
+    if isinstance(error, OSError) and (known := _disk_sentence(error)):
+        return known, FAILED
+    text = " ".join(str(error).split())
+    return (
+        f"Unexpected {type(error).__name__}: {text or 'no further text'}. "
+        "Set RECUNLEARN_DEBUG=1 and run the command again to get the traceback for a report."
+    ), FAILED
+
+
+def _usage_sentence(error: Any) -> str:
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context else _program()
+    sentence = " ".join(error.format_message().split())
+    option = getattr(error, "option_name", None)
+    if option and type(error).__name__ == "NoSuchOption":
+        sentence = _unknown_option(option, context)
+    stop = "" if sentence.endswith((".", "?", "!")) else "."
+    return f"{sentence}{stop} See: {path} --help"
+
+
+def _unknown_option(option: str, context: Any) -> str:
+    names = [n for p in context.command.params for n in p.opts if n.startswith("--")] if context else []
+    hint = near_miss(option, names)
+    if not hint and "--set" in names:
+        hint = f" A parameter of the recommender is given as --set {option.lstrip('-')}=VALUE."
+    return f"Unknown option {option}.{hint}"
+
+
+def _disk_sentence(error: OSError) -> str | None:
+    from recunlearn.foundation.store import explain_os_errors
+
+    try:
+        with explain_os_errors(Path(error.filename or "a file")):
+            raise error
+    except RecunlearnError as known:
+        return str(known)
+    except OSError:
+        return None
