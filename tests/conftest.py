@@ -66,7 +66,7 @@ def run_cli(capfd):
 
 @pytest.fixture
 def run_cli_process():
-    """Run ``python cli.py`` in a process of its own: ``run_cli_process("--help", NAME="value") -> Result``."""
+    """Run ``python cli.py`` in a process of its own: ``run_cli_process("--help", NAME="x") -> Result``."""
 
     def call(*args, **environment):
         done = subprocess.run(

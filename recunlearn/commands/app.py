@@ -72,7 +72,7 @@ def _print_version(asked: bool) -> None:
 def _root(
     version: Annotated[
         bool,
-        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version and stop."),
+        typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version."),
     ] = False,
 ) -> None:
     """Options of the program itself."""
@@ -84,8 +84,11 @@ def _program() -> str:
 
 
 def _stopped(stop: KeyboardInterrupt | SystemExit) -> int:
-    # Lightning turns Ctrl-C into exit(1) from inside its own handler.
-    if isinstance(stop, SystemExit) and not isinstance(stop.__context__, KeyboardInterrupt):
+    # Lightning turns Ctrl-C, and rich a closed pipe, into exit(1) from inside their own handlers.
+    cause = stop.__context__ if isinstance(stop, SystemExit) else stop
+    if isinstance(cause, BrokenPipeError):
+        return BROKEN_PIPE
+    if isinstance(stop, SystemExit) and not isinstance(cause, KeyboardInterrupt):
         return stop.code if isinstance(stop.code, int) else FAILED
     print("Interrupted. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)
     return INTERRUPTED
