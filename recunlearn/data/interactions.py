@@ -52,5 +52,7 @@ class Interactions:
         parts: list[Any] = [self.users, self.items, self.user, self.item]
         parts += [a if a is not None else "none" for a in (self.rating, self.time, self.split)]
         for frame in (self.user_features, self.item_features):
-            parts.append("none" if frame is None else {c: frame[c].to_numpy().astype(str) for c in frame.columns})
+            parts.append(
+                "none" if frame is None else {c: frame[c].to_numpy().astype(str) for c in frame.columns}
+            )
         return content_hash(*parts)
