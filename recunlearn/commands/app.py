@@ -125,7 +125,8 @@ def explain(error: Exception) -> tuple[str, int]:
 def _usage_sentence(error: Any) -> str:
     context = getattr(error, "ctx", None)
     path = context.command_path if context else _program()
-    sentence = " ".join(error.format_message().split())
+    # "Value error, " is how pydantic, which typer checks values with, begins the text of a refused value.
+    sentence = " ".join(error.format_message().replace("Value error, ", "").split())
     option = getattr(error, "option_name", None)
     if option and type(error).__name__ == "NoSuchOption":
         sentence = _unknown_option(option, context)
