@@ -8,7 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from recunlearn.foundation.errors import UsageError, near_miss
 
-METHODS = ("GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL")
+MethodName = Literal["GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL"]
+METHODS: tuple[MethodName, ...] = ("GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL")
 
 
 class Settings(BaseModel):
@@ -52,18 +53,24 @@ class AnchorSettings(Settings):
     """``probe``: unlearn a pool and keep its stable ends; ``bilevel``: worst-case weights (arXiv 2403.07362)."""
     outcome: Literal["increase", "share-left", "level"] = "increase"
     """What counts as forgotten: docs/metrics/outcomes.md."""
-    pool: int = Field(300, ge=10)
+    pool: int = Field(default=300, ge=10)
     """Probed users (at most half of all users)."""
-    count: int = Field(20, ge=1)
+    count: int = Field(default=20, ge=1)
     """Anchors on each side (at most half of the pool)."""
-    methods: tuple[Literal["GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL"], ...] = METHODS
+    methods: tuple[MethodName, ...] = METHODS
     """Unlearning methods that vote."""
-    seeds: int = Field(2, ge=1)
+    seeds: int = Field(default=2, ge=1)
     """Unlearning runs of each method."""
-    retrain_seeds: int = Field(2, ge=2)
+    retrain_seeds: int = Field(default=2, ge=2)
     """Retrained models: the reference of the budgets and the noise."""
-    stability: float = Field(0.5, ge=0, le=1)
-    """Share of the pool, by stability of rank over methods and seeds, that anchors are chosen from."""
+    stability: float = Field(default=0.5, ge=0, le=1)
+    """Share of each half of the ranking, the most stable over methods and seeds, that anchors come from."""
+    learning_rate: float = Field(default=3e-4, gt=0)
+    """Adam's learning rate when unlearning the pool; raised where ``most_steps`` do not suffice."""
+    most_steps: int = Field(default=160, ge=20)
+    """Most unlearning steps of a method."""
+    batch_size: int = Field(default=2048, ge=1)
+    """Interactions of the pool (and as many of the others) in an unlearning step."""
 
 
 class SimilaritySettings(Settings):
@@ -79,11 +86,11 @@ class SimilaritySettings(Settings):
     """Edge values: standardised over users, or raw."""
     cosine_range: Literal["mapped", "clamped"] = "mapped"
     """Cosine into [0, 1]: (1 + cos) / 2, or max(0, cos)."""
-    top_fraction: float = Field(0.25, gt=0, le=1)
+    top_fraction: float = Field(default=0.25, gt=0, le=1)
     """Edges of a binary circuit (Jaccard, Hamming)."""
     ranking: Literal["signed", "absolute"] = "absolute"
     """Order in which the top edges are taken (Jaccard, Hamming)."""
-    ties: float = Field(0.5, ge=0, le=1)
+    ties: float = Field(default=0.5, ge=0, le=1)
     """CUD where both distances vanish or a circuit is zero."""
 
 

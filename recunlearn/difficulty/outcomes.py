@@ -1,0 +1,53 @@
+"""How hard each probed entity was to unlearn: three definitions of the outcome."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from recunlearn.foundation.errors import UsageError
+from recunlearn.foundation.records import Outcomes
+
+Array = NDArray[np.float64]
+OUTCOMES = ("increase", "share-left", "level")
+
+
+def measurable(outcomes: Outcomes, kind: str) -> NDArray[np.bool_]:
+    """``[n]`` bool: entities whose outcome means something.
+
+    ``share-left`` needs L_R − L_0 of at least twice the retraining noise (and above 0); every outcome needs
+    losses that are numbers. An infinite loss after unlearning is a loss: wholly forgotten.
+    """
+    fine: NDArray[np.bool_] = np.isfinite(outcomes.loss_before) & ~np.isnan(outcomes.loss_after).any((0, 1))
+    if kind == "share-left":
+        gap = retrained_gap(outcomes)
+        fine &= np.isfinite(gap) & (gap > 0) & (gap >= 2 * outcomes.noise)
+    return fine
+
+
+def retrained_gap(outcomes: Outcomes) -> Array:
+    """L_R − L_0 with L_R the mean over retrained models: ``[n]``, what retraining would forget."""
+    gap: Array = outcomes.loss_retrained.mean(0, dtype=np.float64) - outcomes.loss_before
+    return gap
+
+
+def hardness(outcomes: Outcomes, kind: str) -> Array:
+    """Hardness per method, seed and entity, higher = harder: ``[M, S, n]``; NaN where not measurable.
+
+    increase −(L_U − L_0), share-left (L_R − L_U) / (L_R − L_0), level −L_U: docs/metrics/outcomes.md.
+
+    Raises:
+        UsageError: unknown ``kind``.
+    """
+    after = outcomes.loss_after.astype(np.float64)
+    if kind == "increase":
+        value: NDArray[Any] = outcomes.loss_before - after
+    elif kind == "level":
+        value = -after
+    elif kind == "share-left":
+        gap = retrained_gap(outcomes)
+        safe = np.where(measurable(outcomes, kind), gap, np.nan)
+        value = (outcomes.loss_before + gap - after) / safe
+    else:
+        raise UsageError(f"Unknown outcome {kind!r}. Allowed: {', '.join(OUTCOMES)}.")
+    return np.where(measurable(outcomes, kind), value, np.nan)
