@@ -113,7 +113,7 @@ def explain(error: Exception) -> tuple[str, int]:
     # Usage errors are known by a method: newer typer carries its own copy of click's classes.
     if hasattr(error, "format_message"):
         return _usage_sentence(error), getattr(error, "exit_code", USAGE)
-    if isinstance(error, OSError) and (known := _disk_sentence(error)):
+    if known := _disk_sentence(error):
         return known, FAILED
     text = " ".join(str(error).split())
     return (
@@ -142,13 +142,13 @@ def _unknown_option(option: str, context: Any) -> str:
     return f"Unknown option {option}.{hint}"
 
 
-def _disk_sentence(error: OSError) -> str | None:
+def _disk_sentence(error: Exception) -> str | None:
     from recunlearn.foundation.store import explain_os_errors
 
     try:
-        with explain_os_errors(Path(error.filename or "a file")):
+        with explain_os_errors(Path(getattr(error, "filename", None) or "a file")):
             raise error
     except RecunlearnError as known:
         return str(known)
-    except OSError:
+    except Exception:
         return None

@@ -1,4 +1,4 @@
-"""One root class for everything that is a user's mistake or a broken input: one clear sentence, no traceback."""
+"""One root class for a user's mistake or a broken input: one clear sentence, no traceback."""
 
 import difflib
 from collections.abc import Iterable

@@ -39,16 +39,26 @@ class Circuits:
     def __post_init__(self) -> None:
         """Check shapes."""
         n = len(self.entities)
-        if self.values.shape != (n, len(self.edges)) or self.gap.shape != (n,) or self.n_samples.shape != (n,):
+        if (
+            self.values.shape != (n, len(self.edges))
+            or self.gap.shape != (n,)
+            or self.n_samples.shape != (n,)
+        ):
             raise ValueError(
                 f"Circuits of {n} entities and {len(self.edges)} edges need values [{n}, {len(self.edges)}], "
-                f"gap [{n}] and n_samples [{n}], but got {self.values.shape}, {self.gap.shape}, {self.n_samples.shape}."
+                f"gap [{n}] and n_samples [{n}], but got {self.values.shape}, {self.gap.shape} and "
+                f"{self.n_samples.shape}."
             )
 
     def take(self, rows: Ints) -> "Circuits":
         """Circuits of some entities."""
         return Circuits(
-            self.entities[rows], self.edges, self.values[rows], self.gap[rows], self.n_samples[rows], self.settings
+            self.entities[rows],
+            self.edges,
+            self.values[rows],
+            self.gap[rows],
+            self.n_samples[rows],
+            self.settings,
         )
 
 
@@ -131,17 +141,24 @@ def save_record(record: Any, folder: Path) -> None:
 def load_record(kind: type[Any], folder: Path) -> Any:
     """Read back what :func:`save_record` wrote; a damaged folder is named in the error."""
     manifest = read_json(folder / "manifest.json")
-    if manifest.pop("record", None) != kind.__name__:
+    if not isinstance(manifest, dict) or manifest.pop("record", None) != kind.__name__:
         raise RecunlearnError(f"{folder} does not hold {kind.__name__}. Delete it and run the command again.")
     try:
         arrays = load_file(folder / "arrays.safetensors")
     except Exception as error:
-        raise RecunlearnError(
-            f"{folder / 'arrays.safetensors'} is damaged ({error}). Delete {folder} and run the command again."
-        ) from None
+        raise _damaged(folder, f"arrays.safetensors: {error}") from None
     if "entities" in manifest:
         manifest["entities"] = np.array(manifest["entities"], dtype=str)
     for name in ("edges", "methods", "seeds"):
         if name in manifest:
             manifest[name] = tuple(manifest[name])
-    return kind(**manifest, **arrays)
+    try:
+        return kind(**manifest, **arrays)
+    except (TypeError, ValueError) as error:
+        raise _damaged(folder, str(error)) from None
+
+
+def _damaged(folder: Path, why: str) -> RecunlearnError:
+    return RecunlearnError(
+        f"The stored result {folder} is damaged ({why}). Delete it and run the command again."
+    )

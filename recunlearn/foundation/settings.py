@@ -37,7 +37,7 @@ class CircuitSettings(Settings):
     steps: int = Field(16, ge=2, le=512)
     """Points on the path from baseline to actual."""
     path: Literal["chunked", "captum"] = "chunked"
-    """``chunked``: own loop over chunks; ``captum``: Captum's IntegratedGradients drives the same integrand."""
+    """``chunked``: own loop; ``captum``: Captum's IntegratedGradients drives the same integrand."""
     baseline: Literal["mean", "zero", "counterfactual"] = "mean"
     """Where the path starts: population mean per table, zeros, or another entity's vectors."""
     groups: int | None = Field(None, ge=1)
@@ -50,7 +50,7 @@ class AnchorSettings(Settings):
     """How the easy and hard anchors are found."""
 
     source: Literal["probe", "bilevel"] = "probe"
-    """``probe``: unlearn a pool and keep its stable ends; ``bilevel``: worst-case weights (arXiv 2403.07362)."""
+    """``probe``: unlearn a pool, keep its stable ends; ``bilevel``: worst-case weights (arXiv 2403.07362)."""
     outcome: Literal["increase", "share-left", "level"] = "increase"
     """What counts as forgotten: docs/metrics/outcomes.md."""
     pool: int = Field(default=300, ge=10)
@@ -81,7 +81,7 @@ class SimilaritySettings(Settings):
     measure: Literal["cosine", "jaccard", "hamming"] = "cosine"
     """Similarity of two circuits."""
     reference: Literal["single", "mean"] = "single"
-    """``single``: mean of the similarities to single anchors; ``mean``: similarity to the mean anchor circuit."""
+    """``single``: mean similarity to single anchors; ``mean``: similarity to the mean anchor circuit."""
     edges: Literal["standardised", "raw"] = "standardised"
     """Edge values: standardised over users, or raw."""
     cosine_range: Literal["mapped", "clamped"] = "mapped"
@@ -115,7 +115,9 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"The settings file {path} does not exist. Check the path given to --config.") from None
+        raise UsageError(
+            f"The settings file {path} does not exist. Check the path given to --config."
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         raise UsageError(f"The settings file {path} is not valid TOML: {error}.") from None
 

@@ -4,6 +4,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,17 +125,27 @@ def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn a full disk or a forbidden folder into one sentence."""
     try:
         yield
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+    except Exception as error:
+        number = _os_error_number(error)
+        if number in (errno.ENOSPC, errno.EDQUOT):
             raise RecunlearnError(
                 f"The disk is full: {path} could not be written. Nothing was changed. "
                 "Free space, or set RECUNLEARN_HOME (or --out) to another disk, and run the command again."
             ) from None
-        if error.errno in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if number in (errno.EACCES, errno.EROFS, errno.EPERM):
             raise RecunlearnError(
-                f"{path} cannot be written ({error.strerror}). Set RECUNLEARN_HOME or --out to a folder you own."
+                f"{path} cannot be written ({os.strerror(number)}). "
+                "Set RECUNLEARN_HOME or --out to a folder you own."
             ) from None
         raise
+
+
+def _os_error_number(error: Exception) -> int | None:
+    if isinstance(error, OSError):
+        return error.errno
+    # Libraries written in Rust (safetensors) put the number into the text of an exception of their own.
+    found = re.search(r"\(os error (\d+)\)", str(error))
+    return int(found[1]) if found else None
 
 
 def _sync(path: Path) -> None:

@@ -87,7 +87,12 @@ class Subject(Protocol):
         ...
 
     def batches(
-        self, entities: IntArray | None = None, *, batch_size: int, per_entity: int | None = None, seed: int = 0
+        self,
+        entities: IntArray | None = None,
+        *,
+        batch_size: int,
+        per_entity: int | None = None,
+        seed: int = 0,
     ) -> Iterator[Batch]:
         """Every training sample of ``entities`` (all by default) once, in a fixed order grouped by entity.
 
@@ -115,14 +120,14 @@ class Subject(Protocol):
         ...
 
     def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
-        """``[B, C]`` logits whose softmax has the sample's log-likelihood in column 1 (two classes) or at the item.
+        """``[B, C]`` logits; their log-softmax holds the log-likelihood in column 1 of 2, or at the item.
 
         Pointwise ``[0, s]``, pairwise ``[s_j, s_i]``, softmax all items.
         """
         ...
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
-        """Train anew from initialisation without the samples of ``without``; same settings, same number of epochs."""
+        """Train anew without the samples of ``without``; same settings, same number of epochs."""
         ...
 
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
@@ -137,5 +142,5 @@ class Subject(Protocol):
         ...
 
     def describe(self) -> Mapping[str, object]:
-        """Plain settings that identify the trained model (for content hashes): data hash, weights hash, ..."""
+        """Plain settings that identify the trained model in content hashes: data hash, weights hash, ..."""
         ...
