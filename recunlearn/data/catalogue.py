@@ -46,7 +46,9 @@ def data_hash(name: str) -> str:
 
 def list_data_sets() -> list[DataSetInfo]:
     """Every data set that can be named, the embedded one first, then by name."""
-    first = DataSetInfo(EMBEDDED, *movielens.ML_100K.values(), source="recbole package (MovieLens 100K)")
+    size = movielens.ML_100K
+    source = "recbole package (MovieLens 100K)"
+    first = DataSetInfo(EMBEDDED, size["users"], size["items"], size["interactions"], source)
     return [first, *(_info(paths.data_sets() / name) for name in _stored_names())]
 
 

@@ -88,8 +88,8 @@ def positives(interactions: Interactions, min_rating: float | None) -> Interacti
     if not keep.any():
         low, high = interactions.rating.min(), interactions.rating.max()
         raise DataError(
-            f"No rating of '{interactions.name}' is at least {min_rating:g}: they lie in [{low:g}, {high:g}]. "
-            "Choose a lower --min-rating."
+            f"No rating of '{interactions.name}' is at least {min_rating:g}: they lie in "
+            f"[{low:g}, {high:g}]. Choose a lower --min-rating."
         )
     kept = take_rows(interactions, np.flatnonzero(keep))
     dropped = {
