@@ -6,12 +6,18 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
 for variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[variable] = "1"
+
+
+# The same examples on every machine, and no time limit for one of them: the suite shares its cores.
+hypothesis.settings.register_profile("suite", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("suite")
 
 
 @dataclass(frozen=True)

@@ -129,13 +129,14 @@ def _usage_sentence(error: Any) -> str:
     sentence = " ".join(error.format_message().replace("Value error, ", "").split())
     option = getattr(error, "option_name", None)
     if option and type(error).__name__ == "NoSuchOption":
-        sentence = _unknown_option(option, context)
+        parameters = context.command.params if context else []
+        sentence = unknown_option(option, [n for p in parameters for n in p.opts if n.startswith("--")])
     stop = "" if sentence.endswith((".", "?", "!")) else "."
     return f"{sentence}{stop} See: {path} --help"
 
 
-def _unknown_option(option: str, context: Any) -> str:
-    names = [n for p in context.command.params for n in p.opts if n.startswith("--")] if context else []
+def unknown_option(option: str, names: Sequence[str]) -> str:
+    """Return the sentence for an option that a command with the options ``names`` does not have."""
     hint = near_miss(option, names)
     if not hint and "--set" in names:
         hint = f" A parameter of the recommender is given as --set {option.lstrip('-')}=VALUE."

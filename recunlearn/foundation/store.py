@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from recunlearn.foundation.errors import RecunlearnError
 def content_hash(*parts: Any) -> str:
     """SHA-256 (32 hex digits) of plain values, arrays, bytes and nested containers of them.
 
-    Mappings are hashed independently of their order; arrays with dtype and shape.
+    Mappings and sets are hashed independently of their order; arrays with dtype and shape.
 
     >>> content_hash({"a": 1, "b": 2}) == content_hash({"b": 2, "a": 1})
     True
@@ -38,13 +38,17 @@ def _feed(digest: Any, value: Any) -> None:
         digest.update(f"array:{value.dtype.str}:{value.shape}".encode())
         digest.update(np.ascontiguousarray(value).tobytes())
     elif isinstance(value, bytes):
-        digest.update(b"bytes:" + value)
+        digest.update(f"bytes:{len(value)}:".encode() + value)
     elif isinstance(value, Mapping):
         digest.update(b"{")
         for key in sorted(value, key=str):
             _feed(digest, str(key))
             _feed(digest, value[key])
         digest.update(b"}")
+    elif isinstance(value, Set):
+        _feed(digest, sorted(value, key=repr))
+    elif isinstance(value, np.generic):
+        _feed(digest, value.item())
     elif isinstance(value, Sequence) and not isinstance(value, str):
         digest.update(b"[")
         for item in value:
@@ -88,8 +92,13 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if path.exists():
                 old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".old"))
                 os.replace(path, old / path.name)
-                os.replace(temporary, path)
-                shutil.rmtree(old, ignore_errors=True)
+                try:
+                    os.replace(temporary, path)
+                except BaseException:
+                    os.replace(old / path.name, path)
+                    raise
+                finally:
+                    shutil.rmtree(old, ignore_errors=True)
             else:
                 os.replace(temporary, path)
         finally:

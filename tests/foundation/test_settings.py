@@ -1,0 +1,68 @@
+import pytest
+
+from recunlearn.foundation.errors import UsageError, near_miss
+from recunlearn.foundation.settings import (
+    AnchorSettings,
+    CircuitSettings,
+    ScoreSettings,
+    make_settings,
+    read_toml,
+)
+
+
+def test_defaults_are_valid_and_frozen():
+    settings = make_settings(ScoreSettings, {}, "nowhere")
+    assert settings == ScoreSettings()
+    with pytest.raises(ValueError, match="frozen"):
+        settings.seed = 3
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        (
+            {"modle": "BPR"},
+            r"Unknown setting 'modle' in demo\.toml\. Did you mean model\? Allowed here: .*seed",
+        ),
+        ({"anchors": {"cuont": 3}}, r"Unknown setting 'anchors\.cuont' .* Did you mean count\?"),
+        ({"circuits": {"steps": 1}}, r"Setting 'circuits\.steps' in demo\.toml: .*greater.* but got 1\."),
+        ({"circuits": {"score": "ig"}}, r"'circuits\.score' .*'eap-ig' or 'conductance', but got 'ig'"),
+        ({"seed": "x"}, r"Setting 'seed' .* but got 'x'"),
+        ({"anchors": {"methods": ["NPO", "Magic"]}}, r"'anchors\.methods\.1' .* but got 'Magic'"),
+        ({"circuits": 3}, r"Setting 'circuits' .* but got 3"),
+    ],
+)
+def test_the_first_mistake_is_one_sentence(values, sentence):
+    with pytest.raises(UsageError, match=sentence) as caught:
+        make_settings(ScoreSettings, values, "demo.toml")
+    assert "\n" not in str(caught.value)
+
+
+def test_far_from_every_name_there_is_no_guess():
+    with pytest.raises(UsageError, match=r"'qqq' in demo\.toml\. Allowed here"):
+        make_settings(AnchorSettings, {"qqq": 1}, "demo.toml")
+
+
+def test_near_miss_ignores_case_and_gives_the_allowed_spelling():
+    assert near_miss("neumf", ["BPR", "NeuMF"]) == " Did you mean NeuMF?"
+    assert near_miss("zzz", ["BPR", "NeuMF"]) == ""
+
+
+def test_toml_file(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_text('model = "BPR"\n[circuits]\nsteps = 8\n')
+    settings = make_settings(ScoreSettings, read_toml(path), str(path))
+    assert (settings.model, settings.circuits) == ("BPR", CircuitSettings(steps=8))
+
+
+@pytest.mark.parametrize("content", [b"model = ", b"\xff\xfe\x00", b"[a]\nb = 1\nb = 2\n"])
+def test_broken_toml_names_the_file(tmp_path, content):
+    path = tmp_path / "a.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"a\.toml is not valid TOML"):
+        read_toml(path)
+
+
+def test_missing_toml_names_the_option(tmp_path):
+    with pytest.raises(UsageError, match=r"none\.toml does not exist\. Check the path given to --config"):
+        read_toml(tmp_path / "none.toml")
