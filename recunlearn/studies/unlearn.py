@@ -1,0 +1,186 @@
+"""The unlearning loop of the probe, and how many steps each method is given."""
+
+import copy
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+import torch
+from torch import nn
+
+from recunlearn.studies.losses import device_of
+from recunlearn.studies.methods import Method
+from recunlearn.subjects.contract import IntArray, Subject
+
+Loss = Callable[[nn.Module], float]
+FEWEST_STEPS = 10
+"""A budget of fewer steps stops too coarsely at a target: the learning rate is lowered."""
+TRIES = 8
+"""Learning rates tried before a method counts as not reaching the target."""
+LEVEL = 0.02
+"""A higher learning rate that gains less than this share of the way gains nothing: a level is reached."""
+LARGEST_RAISE = 16.0
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a method unlearns.
+
+    Args:
+        steps: optimiser steps.
+        learning_rate: of the optimiser.
+        reached: whether the mean loss of the forgotten got to the target within these steps.
+    """
+
+    steps: int
+    learning_rate: float
+    reached: bool
+
+
+@dataclass(frozen=True)
+class Trainer:
+    """What every run of a study shares.
+
+    Args:
+        subject: with the original model, which stays as it is.
+        forget: entities to unlearn.
+        retain: entities whose training loss the retaining methods add.
+        batch_size: samples of each in a step.
+        optimiser: made from the parameters and the learning rate.
+    """
+
+    subject: Subject
+    forget: IntArray
+    retain: IntArray
+    batch_size: int
+    optimiser: type[torch.optim.Optimizer] = torch.optim.Adam
+
+    def run(self, method: Method, *, seed: int, learning_rate: float) -> Iterator[nn.Module]:
+        """Yield the model after every step, for ever: one deep copy of the original, in eval mode.
+
+        Eval mode switches dropout off and freezes batch statistics, so that a loss changes only because a
+        weight did.
+        """
+        subject, original = self.subject, self.subject.model
+        model = copy.deepcopy(original).eval()
+        parameters = [p for p in model.parameters() if p.requires_grad]
+        optimiser = self.optimiser(parameters, lr=learning_rate)  # type: ignore[call-arg]
+        device = device_of(model)
+        generator = torch.Generator().manual_seed(seed)
+        while True:
+            batch = subject.draw(self.forget, self.batch_size, generator).to(device)
+            loss = method.forget(subject, model, original, batch)
+            if method.retains:
+                others = subject.draw(self.retain, self.batch_size, generator, negatives=True).to(device)
+                loss = loss - subject.log_likelihood(model, others).mean()
+            optimiser.zero_grad()
+            loss.backward()
+            optimiser.step()
+            yield model
+
+    def unlearned(self, method: Method, budget: Budget, *, seed: int) -> nn.Module:
+        """Model after ``budget.steps`` steps."""
+        run = self.run(method, seed=seed, learning_rate=budget.learning_rate)
+        return next(islice(run, budget.steps - 1, None))
+
+
+def checkpoints(most: int) -> Iterator[int]:
+    """Steps at which the loss is looked at: every one at first, then every eighth part more, and ``most``.
+
+    >>> list(checkpoints(20))
+    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20]
+    """
+    step = 1
+    while step < most:
+        yield step
+        step += max(1, step // 8)
+    yield most
+
+
+@dataclass(frozen=True)
+class Goal:
+    """Where a method should get: the mean loss of the forgotten from ``start`` to ``target``.
+
+    Args:
+        loss: mean loss of the forgotten under a model.
+        start: under the original model.
+        target: to reach.
+        most: most steps.
+    """
+
+    loss: Loss
+    start: float
+    target: float
+    most: int
+
+    def closed(self, model: nn.Module) -> float:
+        """Share of the way that ``model`` has gone; minus infinity where its loss is no finite number."""
+        loss = self.loss(model)
+        return (loss - self.start) / (self.target - self.start) if math.isfinite(loss) else -math.inf
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    budget: Budget
+    model: nn.Module
+    closed: float
+    factor: float
+    """By which another attempt should change the learning rate; 1: no other is needed or would help."""
+
+    def improves(self, best: "_Attempt | None") -> bool:
+        if best is None or self.budget.reached:
+            return True
+        return not best.budget.reached and self.closed > best.closed + LEVEL
+
+
+def calibrate(
+    trainer: Trainer, method: Method, goal: Goal, *, learning_rate: float, seed: int
+) -> tuple[Budget, nn.Module]:
+    """Steps after which the forgotten's mean loss reaches the target, and the model of that seed's run.
+
+    The learning rate is raised where ``goal.most`` steps are too few, and halved where fewer than
+    ``FEWEST_STEPS`` are enough or the loss is no longer a number. A method that levels off below the target
+    keeps the try that went furthest. Without a way to go (``target <= start``): ``FEWEST_STEPS`` steps.
+    """
+    if goal.target <= goal.start:
+        budget = Budget(FEWEST_STEPS, learning_rate, False)
+        return budget, trainer.unlearned(method, budget, seed=seed)
+    best = _attempt(trainer, method, goal, learning_rate, seed)
+    latest = best
+    for _ in range(TRIES - 1):
+        if latest.factor == 1.0:
+            break
+        learning_rate *= latest.factor
+        latest = _attempt(trainer, method, goal, learning_rate, seed)
+        if not latest.improves(best):
+            break
+        best = latest
+    return best.budget, best.model
+
+
+def _attempt(trainer: Trainer, method: Method, goal: Goal, learning_rate: float, seed: int) -> _Attempt:
+    """One run towards the goal, given up where it is hopeless."""
+    run = trainer.run(method, seed=seed, learning_rate=learning_rate)
+    done = 0
+    for step in checkpoints(goal.most):
+        model = next(islice(run, step - done - 1, None))
+        done = step
+        closed = goal.closed(model)
+        # Loss grows at most about quadratically with the steps, so a slow start shows early.
+        projected = closed * (goal.most / step) ** 2
+        if closed >= 1 or closed == -math.inf or (step >= goal.most // 4 and projected < 0.5):
+            break
+    budget = Budget(done, learning_rate, closed >= 1)
+    return _Attempt(budget, model, closed, _factor(budget, closed, projected))
+
+
+def _factor(budget: Budget, closed: float, projected: float) -> float:
+    """By which to change the learning rate: 1/2 or 1 where it was enough, else by the root of the lack."""
+    if closed == -math.inf:
+        return 0.5
+    if budget.reached:
+        return 0.5 if budget.steps < FEWEST_STEPS else 1.0
+    if projected <= 0:
+        return LARGEST_RAISE
+    return min(LARGEST_RAISE, 2.0 ** math.ceil(max(1.0, -math.log2(projected) / 2)))
