@@ -1,0 +1,46 @@
+"""Where the path starts: one vector per look-up, from the table that was looked up."""
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from recunlearn.foundation.seeds import mix
+from recunlearn.subjects.contract import PlanHints
+
+Baseline = Literal["mean", "zero", "counterfactual"]
+"""``mean``: mean over the table's rows (per field, without the padding row); ``zero``: zeros;
+``counterfactual``: the row of another entity of the same field. Padding positions keep their actual value,
+so that "nothing" is never moved along the path."""
+
+Spans = tuple[tuple[int, int], ...]
+
+
+def spans(table: str, weight: Tensor, hints: PlanHints) -> Spans:
+    """First and last row (exclusive) of every field of a table; without hints all but the padding row."""
+    return tuple(hints.rows.get(table, ((1 if table in hints.padding else 0, len(weight)),)))
+
+
+def table_means(table: str, weight: Tensor, hints: PlanHints) -> Tensor:
+    """Population mean of a table: ``[d]``, or ``[fields, d]`` where a look-up reads several fields."""
+    means = torch.stack([weight[a:b].detach().mean(0) for a, b in spans(table, weight, hints)])
+    return means if len(means) > 1 else means[0]
+
+
+def other_rows(index: Tensor, ranges: Spans, seed: int) -> Tensor:
+    """Another row of the same field for every index, fixed by ``seed`` and the index alone.
+
+    A shift by 1 to size - 1, so never the row itself (unless a field has one row only).
+
+    Args:
+        index: ``[B, ...]`` or ``[B, fields]`` int64.
+        ranges: one for all positions, or one per field.
+    """
+    lo = torch.tensor([a for a, _ in ranges], device=index.device)
+    size = torch.tensor([b - a for a, b in ranges], device=index.device)
+    if len(ranges) == 1:
+        lo, size = lo[0], size[0]
+    drawn = mix(index.cpu().numpy().astype(np.uint64).ravel(), seed) >> np.uint64(33)
+    shift = torch.from_numpy(drawn.astype(np.int64)).reshape(index.shape).to(index.device)
+    return lo + (index - lo + 1 + shift % (size - 1).clamp_min(1)) % size

@@ -1,0 +1,186 @@
+"""Find the components of a model once, on a tiny batch, without a rule per model.
+
+A component is the output of a leaf module (elementwise activations and dropout excepted), an embedding
+look-up, or a product of two activations that stem from different components. Parents are read off
+autograd's own graph, so concatenation, skips and post-norm blocks need no assumption.
+"""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from recunlearn.circuits.interception import frozen, intercepted
+from recunlearn.circuits.plan import Component, ComponentPlan, Kind, Layout, labels_for
+from recunlearn.foundation.errors import TraceError
+from recunlearn.subjects.contract import Batch, PlanHints
+
+Metric = Callable[[nn.Module, Batch], Tensor]
+MINIMUM_EDGES = 100
+DEFAULT_GROUPS = 32
+LONGEST_NAME = 60
+
+
+def discover(
+    model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints, groups: int | None = None
+) -> ComponentPlan:
+    """Trace one forward pass and return its plan.
+
+    Args:
+        model: any module; brought to eval mode and back.
+        metric: ``metric(model, batch) -> [B]``, the value that edges explain.
+        batch: a few samples (at least 2).
+        hints: names of fields, row ranges, padding.
+        groups: groups of each component; None: 32, doubled until a circuit has 100 edges or every unit
+            is its own group.
+
+    Raises:
+        TraceError: no embedding look-up feeds the metric, or the pass cannot be cut.
+    """
+    search = _Search(model, hints)
+    with frozen(model):
+        try:
+            with intercepted(search.modules, search.on_lookup, search.on_product, search.on_module):
+                value = metric(model, batch)
+        except RuntimeError as error:
+            raise TraceError(
+                f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} Choose another model."
+            ) from None
+    outputs = search.ancestors(value) if value.requires_grad else ()
+    if not outputs:
+        raise TraceError(
+            f"{type(model).__name__} cannot be traced: its score does not depend on any embedding look-up "
+            "(models that read whole tables or input rows are not supported). Choose another model."
+        )
+    return _with_groups(search, outputs, groups)
+
+
+def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
+    """Modules whose outputs are components: leaves with parameters, and custom leaves without."""
+    return {
+        name: m
+        for name, m in model.named_modules()
+        if name
+        and not isinstance(m, nn.Embedding)
+        and not any(True for _ in m.children())
+        and (any(True for _ in m.parameters()) or not type(m).__module__.startswith("torch.nn"))
+        and not isinstance(m, nn.modules.loss._Loss)
+    }
+
+
+class _Search:
+    """Collects components while one forward pass runs."""
+
+    def __init__(self, model: nn.Module, hints: PlanHints) -> None:
+        self.modules = leaf_modules(model)
+        self.hints = hints
+        self.tables = {id(m.weight): n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
+        self.tables |= {id(p): n for n, p in model.named_parameters() if id(p) not in self.tables}
+        self.leaves: dict[int, int] = {}
+        self.kept: list[Tensor] = []
+        self.found: list[Component] = []
+        self.aliases: dict[int, int] = {}
+        self.rows: dict[tuple[int, ...], int] = {}
+        self.indices: list[Tensor] = []
+
+    def on_lookup(self, call: int, index: Tensor, weight: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        key = (id(weight), index.data_ptr(), *index.shape)
+        if key in self.rows:
+            self.aliases[call] = self.rows[key]
+            return self.kept[self.rows[key]]
+        table = self.tables.get(id(weight), "embedding")
+        self.rows[key] = len(self.found)
+        self.indices.append(index)  # alive, so that no other index can take its address
+        return self._cut("source", table, "", call, compute(), table)
+
+    def on_product(self, call: int, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
+        grads = [t for t in operands if t.requires_grad]
+        if len(grads) < 2 or not result.requires_grad:
+            return result
+        origins = [self.ancestors(t) for t in grads]
+        if all(o == origins[0] for o in origins):
+            return result
+        inside = ", ".join(" + ".join(self.found[i].name for i in o) for o in origins)
+        title = f"{name.strip('_')}({inside})"
+        return self._cut(
+            "product", title if len(title) <= LONGEST_NAME else name.strip("_"), "", call, result
+        )
+
+    def on_module(self, name: str, call: int, output: Tensor) -> Tensor:
+        if not output.requires_grad or id(output) in self.leaves:
+            return output
+        return self._cut("module", name, name, call, output)
+
+    def ancestors(self, tensor: Tensor) -> tuple[int, ...]:
+        """Components whose leaves ``tensor`` reads, nearest cut first met."""
+        if id(tensor) in self.leaves:
+            return (self.leaves[id(tensor)],)
+        seen, found, stack = set(), set(), [tensor.grad_fn]
+        while stack:
+            node = stack.pop()
+            if node is None or node in seen:
+                continue
+            seen.add(node)
+            leaf = getattr(node, "variable", None)
+            if leaf is not None and id(leaf) in self.leaves:
+                found.add(self.leaves[id(leaf)])
+            stack += [n for n, _ in node.next_functions]
+        return tuple(sorted(found))
+
+    def _cut(self, kind: Kind, name: str, place: str, call: int, tensor: Tensor, table: str = "") -> Tensor:
+        parents = self.ancestors(tensor) if tensor.requires_grad else ()
+        leaf = tensor.detach().requires_grad_()
+        shape = tuple(tensor.shape[1:])
+        self.leaves[id(leaf)] = len(self.found)
+        self.kept.append(leaf)
+        layout = self._layout(shape, table)
+        self.found.append(
+            Component(self._unique(name), kind, place, call, shape, layout, ("",), parents, table)
+        )
+        return leaf
+
+    def _unique(self, name: str) -> str:
+        names = {c.name for c in self.found}
+        number, unique = 2, name
+        while unique in names:
+            unique, number = f"{name}#{number}", number + 1
+        return unique
+
+    def _layout(self, shape: tuple[int, ...], table: str) -> Layout:
+        if table in self.hints.fields and len(shape) == 2 and shape[0] == len(self.hints.fields[table]):
+            return "fields"
+        return "vector" if len(shape) < 2 else "positions" if len(shape) == 2 else "heads"
+
+
+def _with_groups(search: _Search, outputs: tuple[int, ...], groups: int | None) -> ComponentPlan:
+    """Split the components; without a number, finer until a circuit has enough edges."""
+    k = groups or DEFAULT_GROUPS
+    largest = max((c.shape[-1] for c in search.found if c.shape), default=1)
+    while True:
+        components = tuple(
+            Component(
+                **{
+                    **vars(c),
+                    "labels": labels_for(c.shape, c.layout, k, search.hints.fields.get(c.table, ())),
+                }
+            )
+            for c in search.found
+        )
+        plan = ComponentPlan(components, outputs, dict(search.aliases))
+        if groups is not None or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
+            return plan
+        k *= 2
+
+
+def tiny(batch: Batch) -> Batch:
+    """A few samples, enough to trace a forward pass."""
+    return batch[: min(len(batch), 4)] if len(batch) > 1 else batch.tile(2)
+
+
+def trainable_metric(value: Tensor) -> Tensor:
+    """Check that a metric has one finite value a sample."""
+    if value.dim() != 1:
+        raise TraceError(f"The metric must have shape [B], but got {tuple(value.shape)}.")
+    if not torch.isfinite(value).all():
+        raise TraceError("The metric has values that are not finite. Check the model's weights.")
+    return value

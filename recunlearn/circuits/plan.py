@@ -1,0 +1,140 @@
+"""What a circuit is made of: components of one forward pass, their groups, and the edges between them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+from torch import Tensor
+
+OUTPUT = "output"
+"""Name of the sink that stands for the metric (the log-likelihood)."""
+
+Kind = Literal["source", "module", "product"]
+Layout = Literal["vector", "positions", "fields", "heads"]
+
+
+@dataclass(frozen=True)
+class Component:
+    """One place of the forward pass that is cut into a leaf.
+
+    Args:
+        name: what a person sees: module path, field name, or ``mul(a, b)`` for a product.
+        kind: embedding look-up ("source"), module output, or product of two activations.
+        place: where the forward pass meets it: module path for modules, else "".
+        call: n-th call of that kind (of that module).
+        shape: shape of one sample's tensor.
+        layout: how ``shape`` is read: ``[d]``, ``[positions, d]``, ``[fields, d]`` or ``[heads, ...]``.
+        labels: names of the groups, in the order of :meth:`group`.
+        parents: components (by number) that its segment reads.
+        table: embedding table of a source, else "".
+    """
+
+    name: str
+    kind: Kind
+    place: str
+    call: int
+    shape: tuple[int, ...]
+    layout: Layout
+    labels: tuple[str, ...]
+    parents: tuple[int, ...]
+    table: str = ""
+
+    @property
+    def groups(self) -> int:
+        """Number of groups that the component is split into as a source of edges."""
+        return len(self.labels)
+
+    def group(self, values: Tensor) -> Tensor:
+        """Sum ``[B, *shape]`` within groups: ``[B, groups]``."""
+        n = len(values)
+        if self.layout == "fields":
+            return values.reshape(n, self.groups, -1).sum(-1)
+        if self.layout == "heads":
+            return values.flatten(2).sum(-1)
+        if self.layout == "positions":
+            values = values.sum(1)
+        return values if values.shape[-1] == self.groups else values.reshape(n, self.groups, -1).sum(-1)
+
+
+@dataclass(frozen=True)
+class ComponentPlan:
+    """Components in order of execution; sweeps replay it without searching anything again.
+
+    Args:
+        components: in order of execution.
+        outputs: components that the metric reads directly.
+        aliases: further look-ups of the same rows, call number -> component.
+    """
+
+    components: tuple[Component, ...]
+    outputs: tuple[int, ...]
+    aliases: Mapping[int, int]
+
+    @cached_property
+    def sources(self) -> tuple[int, ...]:
+        """Numbers of the embedding look-ups."""
+        return tuple(i for i, c in enumerate(self.components) if c.kind == "source")
+
+    @cached_property
+    def lookups(self) -> Mapping[int, int]:
+        """Call number of ``F.embedding`` -> component."""
+        own = {c.call: i for i, c in enumerate(self.components) if c.kind == "source"}
+        return {**own, **self.aliases}
+
+    @cached_property
+    def products(self) -> Mapping[int, int]:
+        """Call number of a product function -> component."""
+        return {c.call: i for i, c in enumerate(self.components) if c.kind == "product"}
+
+    @cached_property
+    def modules(self) -> Mapping[str, Mapping[int, int]]:
+        """Module path -> call number -> component."""
+        found: dict[str, dict[int, int]] = {}
+        for i, c in enumerate(self.components):
+            if c.kind == "module":
+                found.setdefault(c.place, {})[c.call] = i
+        return found
+
+    @cached_property
+    def pairs(self) -> tuple[tuple[int, int], ...]:
+        """Edges between whole components, (source, sink), sink ``len(components)`` being the output.
+
+        In order of the sweep: sinks backwards, the output first.
+        """
+        end = len(self.components)
+        found = [(u, end) for u in self.outputs]
+        for v in range(end - 1, -1, -1):
+            found += [(u, v) for u in self.components[v].parents]
+        return tuple(found)
+
+    @cached_property
+    def edges(self) -> tuple[str, ...]:
+        """Name of every edge ``source[group] -> sink``, in the order of the columns of a circuit."""
+        names = [c.name for c in self.components] + [OUTPUT]
+        return tuple(
+            f"{names[u]}{label} -> {names[v]}" for u, v in self.pairs for label in self.components[u].labels
+        )
+
+    @cached_property
+    def source_columns(self) -> tuple[int, ...]:
+        """Columns of the edges that leave an embedding look-up: together they carry the whole metric."""
+        columns, at = [], 0
+        for u, _ in self.pairs:
+            width = self.components[u].groups
+            if self.components[u].kind == "source":
+                columns += range(at, at + width)
+            at += width
+        return tuple(columns)
+
+
+def labels_for(
+    shape: tuple[int, ...], layout: Layout, groups: int, fields: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Names of the groups: the last axis in at most ``groups`` equal parts (a divisor of its size)."""
+    if layout == "heads":
+        return tuple(f"[{h}]" for h in range(shape[0]))
+    parts = next(k for k in range(min(groups, shape[-1]), 0, -1) if shape[-1] % k == 0) if shape else 1
+    if layout == "fields":
+        return tuple(f".{f}[{g}]" for f in fields for g in range(parts))
+    return ("",) if parts == 1 else tuple(f"[{g}]" for g in range(parts))

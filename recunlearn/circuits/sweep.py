@@ -1,0 +1,135 @@
+"""The cut graph: one forward pass with every component detached into a leaf, one walk backwards.
+
+Autograd then sees short segments. With G[v] the gradient of the metric with respect to the output of
+component v, the gradient of v's segment with respect to an earlier leaf u, given G[v], is the gradient
+that flows from u through v alone: the edge u -> v. Summed over v it is G[u].
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+
+from recunlearn.circuits.discovery import Metric
+from recunlearn.circuits.interception import intercepted
+from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.foundation.errors import TraceError
+from recunlearn.subjects.contract import Batch
+
+
+@dataclass
+class Lookup:
+    """What an embedding look-up read."""
+
+    index: Tensor
+    weight: Tensor
+
+
+@dataclass
+class Pass:
+    """One replayed forward pass.
+
+    ``before`` and ``leaves`` hold, per component, the tensor before the cut and the leaf that took its place
+    (the same tensor when nothing was cut); ``value`` is the metric ``[N]``.
+    """
+
+    before: list[Tensor | None]
+    leaves: list[Tensor | None]
+    lookups: dict[int, Lookup] = field(default_factory=dict)
+    value: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+def replay(
+    plan: ComponentPlan,
+    model: nn.Module,
+    metric: Metric,
+    batch: Batch,
+    sources: Sequence[Tensor] | None = None,
+    *,
+    cut: bool = False,
+    modules: dict[str, nn.Module] | None = None,
+) -> Pass:
+    """Run the metric once along the plan.
+
+    Args:
+        sources: tensors that take the place of the look-ups, in the order of ``plan.sources``; None: look up.
+        cut: detach every component into a leaf that requires a gradient.
+        modules: the modules of the plan by path, where they were already looked up.
+
+    Raises:
+        TraceError: the pass does not meet the components of the plan.
+    """
+    n = len(plan.components)
+    run = Pass([None] * n, [None] * n)
+    given = dict(zip(plan.sources, sources, strict=True)) if sources is not None else {}
+
+    def keep(i: int, tensor: Tensor) -> Tensor:
+        leaf = tensor.detach().requires_grad_() if cut else tensor
+        run.before[i], run.leaves[i] = tensor, leaf
+        return leaf
+
+    def on_lookup(call: int, index: Tensor, weight: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        i = plan.lookups.get(call)
+        if i is None:
+            return compute()
+        seen = run.leaves[i]
+        if seen is not None:
+            return seen
+        run.lookups[i] = Lookup(index, weight)
+        return keep(i, given[i] if given else compute())
+
+    def on_product(call: int, _name: str, _operands: list[Tensor], result: Tensor) -> Tensor:
+        i = plan.products.get(call)
+        return result if i is None else keep(i, result)
+
+    def on_module(name: str, call: int, output: Tensor) -> Tensor:
+        i = plan.modules[name].get(call)
+        return output if i is None else keep(i, output)
+
+    with intercepted(modules or traced_modules(plan, model), on_lookup, on_product, on_module):
+        run.value = metric(model, batch)
+    missing = [c.name for c, leaf in zip(plan.components, run.leaves, strict=True) if leaf is None]
+    if missing:
+        raise TraceError(
+            f"The forward pass of {type(model).__name__} took another way than the traced one and never met "
+            f"'{missing[0]}'. Models whose computation depends on the sample cannot be attributed."
+        )
+    return run
+
+
+def traced_modules(plan: ComponentPlan, model: nn.Module) -> dict[str, nn.Module]:
+    """Modules whose outputs are components of the plan, by path."""
+    return {name: model.get_submodule(name) for name in plan.modules}
+
+
+def edge_gradients(plan: ComponentPlan, run: Pass, weights: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+    """Yield ``(source, sink, gradient)`` of every edge, in the order of ``plan.pairs``.
+
+    Args:
+        run: a pass with ``cut=True`` over N rows.
+        weights: ``[N]`` gradient given to the metric's rows (quadrature weights).
+
+    The gradient has the shape of the source's leaf, ``[N, *shape]``.
+    """
+    flow: list[Tensor | None] = [None] * len(plan.components)
+
+    def walk(
+        sink: int, segment: Tensor, parents: tuple[int, ...], given: Tensor
+    ) -> Iterator[tuple[int, int, Tensor]]:
+        leaves = [run.leaves[u] for u in parents]
+        for u, g in zip(parents, torch.autograd.grad(segment, leaves, given, retain_graph=True), strict=True):
+            before = flow[u]
+            flow[u] = g if before is None else before + g
+            yield u, sink, g
+
+    yield from walk(len(plan.components), run.value, plan.outputs, weights)
+    for v in range(len(plan.components) - 1, -1, -1):
+        parents = plan.components[v].parents
+        given, segment = flow[v], run.before[v]
+        if not parents or segment is None:
+            continue
+        if given is None:
+            given = torch.zeros_like(segment)
+        yield from walk(v, segment, parents, given)
+        flow[v] = run.before[v] = None

@@ -1,0 +1,119 @@
+"""Circuits of entities: the signed mean over their samples' edges, streamed."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions
+from recunlearn.circuits.discovery import discover, tiny
+from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.foundation.errors import TraceError
+from recunlearn.foundation.records import Circuits
+from recunlearn.foundation.settings import CircuitSettings
+from recunlearn.subjects.contract import Batch, IntArray, Subject
+
+TILE_BYTES = 24 * 2**20
+"""Memory of one tile's components: about what fits a core's share of the last-level cache."""
+Advance = Callable[[int], None]
+
+
+@dataclass(frozen=True)
+class Tracer:
+    """A subject's plan and engine, ready to attribute batches."""
+
+    subject: Subject
+    settings: CircuitSettings
+    engine: EdgeAttribution
+    chunk: int
+
+    @property
+    def plan(self) -> ComponentPlan:
+        """Components and edges."""
+        return self.engine.plan
+
+    def attribute(self, batch: Batch) -> EdgeAttributions:
+        """Edges of every sample of a batch, chunked."""
+        return self.engine.attribute(batch, n_steps=self.settings.steps, internal_batch_size=self.chunk)
+
+
+def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer:
+    """Discover the plan of a subject's model and choose chunk and engine.
+
+    Raises:
+        TraceError: the model cannot be attributed.
+    """
+    from recunlearn.circuits.captum_path import CaptumEdgeAttribution
+
+    first = next(subject.batches(batch_size=4, seed=seed), None)
+    if first is None:
+        raise TraceError("There are no training interactions to trace. Check the data set and its split.")
+    model, hints = subject.model, subject.hints()
+    plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups)
+    kind = EdgeAttribution if settings.path == "chunked" else CaptumEdgeAttribution
+    engine = kind(
+        model,
+        subject.log_likelihood,
+        plan,
+        hints,
+        baseline=settings.baseline,
+        score=settings.score,
+        seed=seed,
+    )
+    return Tracer(subject, settings, engine, chunk_size(plan, settings.steps))
+
+
+def chunk_size(plan: ComponentPlan, steps: int) -> int:
+    """Samples whose whole path fits :data:`TILE_BYTES` (16 to 4,096)."""
+    floats = sum(int(np.prod(c.shape)) for c in plan.components)
+    return int(np.clip(TILE_BYTES // (4 * 3 * max(floats, 1) * steps), 16, 4096))
+
+
+def trace(
+    run: Tracer, entities: IntArray | None = None, *, seed: int = 0, advance: Advance | None = None
+) -> Circuits:
+    """Trace every (or ``per_user``) training sample of ``entities`` and average per entity.
+
+    Never holds more than one batch of sample circuits.
+
+    Args:
+        entities: numbers of entities; None: all.
+        advance: called with the number of samples done, for progress.
+
+    Returns:
+        circuits of ``entities``, in their order; entities without samples have NaN rows.
+    """
+    subject = run.subject
+    rows = np.arange(len(subject.entities)) if entities is None else np.asarray(entities)
+    place = torch.full((len(subject.entities),), -1, dtype=torch.int64)
+    place[torch.from_numpy(rows)] = torch.arange(len(rows))
+    sums = torch.zeros(len(rows), len(run.plan.edges), dtype=torch.float64)
+    tallies = torch.zeros(3, len(rows), dtype=torch.float64)
+    for batch in _batches(run, rows, seed):
+        found = run.attribute(batch)
+        at = place[batch.entity.cpu()]
+        sums.index_add_(0, at, found.edges.double().cpu())
+        ones = torch.ones(len(batch), dtype=torch.float64)
+        measures = (ones, found.delta.abs().double().cpu(), found.change.abs().double().cpu())
+        for tally, values in zip(tallies, measures, strict=True):
+            tally.index_add_(0, at, values)
+        if advance is not None:
+            advance(len(batch))
+    count, gap, change = tallies.numpy()
+    with np.errstate(invalid="ignore", divide="ignore"):
+        values = (sums / tallies[0][:, None]).numpy().astype(np.float32)
+        relative = np.where(count > 0, gap / np.maximum(change, 1e-12), np.nan)
+    return Circuits(
+        entities=np.asarray(subject.entities)[rows],
+        edges=run.plan.edges,
+        values=values,
+        gap=relative.astype(np.float32),
+        n_samples=count.astype(np.int64),
+        settings={**run.settings.model_dump(), "seed": seed},
+    )
+
+
+def _batches(run: Tracer, rows: IntArray, seed: int) -> Iterator[Batch]:
+    size = min(run.chunk * run.settings.steps, 65_536)
+    return run.subject.batches(rows, batch_size=size, per_entity=run.settings.per_user, seed=seed)
