@@ -8,6 +8,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from recunlearn.data.interactions import Interactions
+from recunlearn.foundation.errors import DataError
 
 Features = tuple[pd.DataFrame, Mapping[str, str]]
 
@@ -39,7 +40,12 @@ def build_interactions(
     tables: list[pd.DataFrame | None] = []
     for ids, features in ((users, user_features), (items, item_features)):
         tables.append(None if features is None else align_features(features[0], ids))
-        types.update({} if features is None else features[1])
+        for column, kind in ({} if features is None else features[1]).items():
+            if types.setdefault(column, kind) != kind:
+                raise DataError(
+                    f"Column '{column}' is {types[column]} in the user features of '{name}' and {kind} in "
+                    "its item features. Rename one of them."
+                )
     return Interactions(
         name,
         users,

@@ -43,7 +43,8 @@ def download(url: str, target: Path, *, md5: str, timeout: float = 30.0) -> Path
                     file.write(chunk)
                     progress.advance(task, len(chunk))
         except (urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
-            reason = getattr(error, "reason", None) or error
+            code = getattr(error, "code", None)
+            reason = f"HTTP status {code}" if code else getattr(error, "reason", None) or error
             raise DataError(
                 f"{url} could not be downloaded ({reason}). Check the network, or fetch the file on another "
                 "machine and import it with --from."

@@ -60,6 +60,8 @@ def read_ml_1m(source: Path) -> Interactions:
 
 def _table(source: Path, member: str) -> pd.DataFrame:
     data = _member(source, member)
+    if not data.strip():
+        raise DataError(f"{member} in {source} is empty. Download ml-1m.zip again from {URL}")
     if b"\t" in data:
         raise DataError(
             f"{member} in {source} holds tabs, which MovieLens-1M does not. Use the official ml-1m.zip."
@@ -141,8 +143,8 @@ def _check_counts(source: Path, built: Interactions) -> None:
     for what, expected in COUNTS.items():
         if found[what] != expected:
             raise DataError(
-                f"{source} is not the official MovieLens-1M: it has {found[what]:,} {what}, not {expected:,}. "
-                "Import other data with: data add NAME --file F"
+                f"{source} is not the official MovieLens-1M: it has {found[what]:,} {what}, not "
+                f"{expected:,}. Import other data with: data add NAME --file F"
             )
     values, counts = np.unique(np.asarray(built.rating), return_counts=True)
     histogram = {float(v): int(c) for v, c in zip(values, counts, strict=True)}
