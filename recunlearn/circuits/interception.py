@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-PRODUCTS = frozenset(
-    ["mul", "multiply", "matmul", "bmm", "mm", "mv", "dot", "einsum", "baddbmm", "scaled_dot_product_attention", "__mul__", "__rmul__", "__matmul__", "__rmatmul__"]
-)
+_FUNCTIONS = "mul multiply matmul bmm mm mv dot einsum baddbmm scaled_dot_product_attention"
+_OPERATORS = "__mul__ __rmul__ __matmul__ __rmatmul__"
+PRODUCTS = frozenset([*_FUNCTIONS.split(), *_OPERATORS.split()])
+"""Names of the torch functions whose result can be an interaction of two activations."""
 
 OnLookup = Callable[[int, Tensor, Tensor, Callable[[], Tensor]], Tensor]
 OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
