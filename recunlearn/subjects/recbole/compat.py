@@ -1,0 +1,215 @@
+"""The only file that imports recbole: shims for a current stack, and the RecBole names that the adapter uses.
+
+RecBole 1.2.1 reads the command line, evaluates strings, patches numpy, sets CUDA_VISIBLE_DEVICES and switches
+torch's anomaly mode on. Nothing of that reaches this program: see docs/decisions/recbole.md.
+"""
+
+import contextlib
+import importlib
+import logging
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import scipy.sparse
+import torch
+
+from recunlearn.foundation.errors import RecunlearnError, UsageError
+
+_REMOVED_ALIASES = {
+    "bool8": np.bool_,
+    "bool": np.bool_,
+    "int": np.int64,
+    "float": np.float64,
+    "float_": np.float64,
+    "complex": np.complex128,
+    "complex_": np.complex128,
+    "object": np.object_,
+    "str": np.str_,
+    "long": np.int64,
+    "unicode": np.str_,
+    "unicode_": np.str_,
+}
+
+QUIET = (
+    (FutureWarning, r"recbole(\..*)?"),
+    (DeprecationWarning, r"recbole(\..*)?"),
+    (UserWarning, r"recbole(\..*)?"),
+    (RuntimeWarning, r"recbole(\..*)?"),
+    (SyntaxWarning, r"recbole(\..*)?"),
+    (Warning, r"(torch\.utils\.tensorboard|tensorboard)(\..*)?"),
+    (FutureWarning, r"torch\.cuda\.amp(\..*)?"),
+)
+"""Warning class and module: what RecBole's code provokes on a current stack."""
+
+
+def _add_missing_names() -> None:
+    """Give back what numpy and scipy removed and RecBole still uses; nothing present is replaced."""
+    for name, value in _REMOVED_ALIASES.items():
+        if name not in np.__dict__:
+            setattr(np, name, value)
+    if not hasattr(scipy.sparse.dok_matrix, "_update"):
+        scipy.sparse.dok_matrix._update = lambda matrix, values: matrix._dict.update(values)
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Run RecBole code: prints go to stderr, its logger and known warnings stay silent, anomaly mode stays off."""
+    logger = logging.getLogger()
+    silencer = _OnlyOthers()
+    logger.addFilter(silencer)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
+            for category, module in QUIET:
+                warnings.filterwarnings("ignore", category=category, module=module)
+            yield
+    finally:
+        logger.removeFilter(silencer)
+        torch.autograd.set_detect_anomaly(False)
+
+
+class _OnlyOthers(logging.Filter):
+    """RecBole logs on the root logger: drops records whose source file lies in the recbole package."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "recbole" not in record.pathname.replace("\\", "/").split("/")[-4:-1]
+
+
+_add_missing_names()
+with quiet():
+    import recbole.data.dataset as _datasets
+    from recbole.config import Config
+    from recbole.data.dataloader import TrainDataLoader, UserDataLoader
+    from recbole.data.dataset import Dataset, SequentialDataset
+    from recbole.data.interaction import Interaction
+    from recbole.sampler import RepeatableSampler, Sampler
+    from recbole.utils import FeatureSource, FeatureType, InputType, ModelType, get_model, init_seed
+
+__all__ = [
+    "AUTO_ENCODERS",
+    "Dataset",
+    "FeatureSource",
+    "FeatureType",
+    "InputType",
+    "Interaction",
+    "ModelType",
+    "RepeatableSampler",
+    "SafeConfig",
+    "Sampler",
+    "SequentialDataset",
+    "TrainDataLoader",
+    "UserDataLoader",
+    "dataset_base",
+    "init_seed",
+    "make_config",
+    "model_class",
+    "quiet",
+    "with_seed",
+]
+
+AUTO_ENCODERS = frozenset({"MultiDAE", "MultiVAE", "MacridVAE", "CDAE", "ENMF", "DiffRec"})
+"""Models that RecBole trains on whole users (``recbole.data.utils.get_dataloader``)."""
+
+
+class SafeConfig(Config):
+    """RecBole's settings without its side effects: no command line, no eval, no environment."""
+
+    def _load_cmd_line(self) -> dict[str, Any]:
+        return {}
+
+    def _convert_config_dict(self, config_dict: dict[str, Any]) -> dict[str, Any]:
+        return config_dict
+
+    def compatibility_settings(self) -> None:
+        """Numpy's aliases are added once at import, and only where missing."""
+
+    def _init_device(self) -> None:
+        values = self.final_config_dict
+        values.update(single_spec=True, local_rank=0, gpu_id="")
+        values["device"] = torch.device(values.get("device") or "cpu")
+
+
+def make_config(model: str, dataset: str, values: Mapping[str, Any]) -> SafeConfig:
+    """Settings of one model; ``dataset`` is a label only and never a path.
+
+    Raises:
+        UsageError: RecBole refuses the combination of values.
+    """
+    # RecBole has its own rules for a data set called ml-100k, so the name it sees is always another one.
+    with quiet():
+        found = model_class(model)
+        try:
+            return SafeConfig(model=found, dataset=f"recunlearn:{dataset}", config_dict=dict(values))
+        except (ValueError, TypeError, KeyError, NotImplementedError, RuntimeError) as error:
+            raise UsageError(f"RecBole refuses these parameters of {model}: {_first_line(error)}.") from None
+
+
+def with_seed(config: SafeConfig, seed: int) -> SafeConfig:
+    """Copy of the settings with another seed."""
+    other = object.__new__(SafeConfig)
+    other.__dict__.update(config.__dict__)
+    other.final_config_dict = {**config.final_config_dict, "seed": seed}
+    return other
+
+
+def model_class(model: str) -> Any:
+    """RecBole's class of a model (already checked by :func:`names.family_of`).
+
+    Raises:
+        RecunlearnError: the model needs a package that is not installed.
+    """
+    with quiet():
+        try:
+            return get_model(model)
+        except ModuleNotFoundError as error:
+            raise RecunlearnError(
+                f"The model {model} needs the package {error.name}, which is not installed. Run: pip install {error.name}."
+            ) from None
+
+
+def dataset_base(model: str, model_type: Any) -> Any:
+    """RecBole's data set class for a model: its own, else the one of its type."""
+    own = getattr(_datasets, f"{model}Dataset", None)
+    if own is not None:
+        return own
+    return SequentialDataset if model_type == ModelType.SEQUENTIAL else Dataset
+
+
+def build_model(config: SafeConfig, dataset: Any) -> torch.nn.Module:
+    """Create a model with freshly initialised weights; the caller seeds.
+
+    Raises:
+        UsageError: RecBole cannot build the model from this data or these parameters.
+    """
+    with quiet():
+        try:
+            return config.model_class(config, dataset).to(config["device"])
+        except ModuleNotFoundError as error:
+            raise RecunlearnError(
+                f"The model {config['model']} needs the package {error.name}, which is not installed. "
+                f"Run: pip install {error.name}."
+            ) from None
+        except (
+            ValueError,
+            TypeError,
+            KeyError,
+            AttributeError,
+            NotImplementedError,
+            AssertionError,
+            RuntimeError,
+        ) as error:
+            raise UsageError(
+                f"The model {config['model']} cannot be built from this data and these parameters: {_first_line(error)}."
+            ) from None
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {text[0].rstrip('.')}" if text else type(error).__name__
+
+
+def recbole_version() -> str:
+    """Version of the installed RecBole."""
+    return str(importlib.import_module("recbole").__version__)

@@ -1,0 +1,151 @@
+"""Which embedding tables a model reads, and with which ids: found by watching one small batch."""
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.recbole.scoring import clear_caches, log_likelihood
+
+
+@dataclass(frozen=True)
+class LookUp:
+    """One look-up of rows.
+
+    Args:
+        table: name of the parameter, None for a tensor that the model computes (graph models).
+        ids: ``[B, ...]`` rows that were read.
+        size: number of rows.
+    """
+
+    table: str | None
+    ids: Tensor
+    size: int
+
+
+class _Recorder(TorchFunctionMode):
+    def __init__(self, names: dict[int, str]) -> None:
+        super().__init__()
+        self.names, self.found = names, []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is functional.embedding:
+            self._note(args[1], args[0])
+        elif func is torch.Tensor.__getitem__ and isinstance(args[1], Tensor):
+            self._note(args[0], args[1])
+        return func(*args, **(kwargs or {}))
+
+    def _note(self, table: Tensor, ids: Any) -> None:
+        if not ids.is_floating_point() and ids.dtype != torch.bool and table.dim() == 2:
+            self.found.append(LookUp(self.names.get(id(table)), ids.detach().clone(), len(table)))
+
+
+def find_lookups(objective: str, model: nn.Module, batch: Batch) -> list[LookUp]:
+    """Every look-up that the log-likelihood of ``batch`` makes."""
+    names = {id(p): name for name, p in model.named_parameters()}
+    with torch.no_grad(), _Recorder(names) as recorder:
+        log_likelihood(objective, model, batch.columns)
+    clear_caches(model)
+    return recorder.found
+
+
+def user_tables(lookups: list[LookUp], batch: Batch) -> dict[str | None, int]:
+    """Tables read at the user's row -> first row of the user field (its padding row)."""
+    user = batch.columns["user_id"]
+    found = {}
+    for look in lookups:
+        if look.ids.dim() in (1, 2) and len(look.ids) == len(user):
+            columns = look.ids[:, None] if look.ids.dim() == 1 else look.ids
+            apart = columns - user[:, None]
+            same = (apart == apart[:1]).all(0) & (apart[0] >= 0)
+            if same.any():
+                found[look.table] = int(apart[0, same][0])
+    return found
+
+
+def with_population_rows(
+    model: nn.Module, tables: dict[str | None, int], entities: IntArray, count: int
+) -> nn.Module:
+    """Copy of ``model`` in which the users' rows are the mean over all other users' rows.
+
+    Args:
+        model: original.
+        tables: as from :func:`user_tables`; None stands for a table that ``forward`` computes.
+        entities: users to replace (0-based).
+        count: number of users.
+    """
+    other = copy.deepcopy(model)
+    inside = torch.zeros(count, dtype=torch.bool)
+    inside[torch.as_tensor(np.asarray(entities), dtype=torch.long)] = True
+    parameters = dict(other.named_parameters())
+    for name, offset in tables.items():
+        if name is None:
+            other.__dict__["forward"] = _MeanRows(other, inside)
+            continue
+        with torch.no_grad():
+            rows = parameters[name][offset + 1 : offset + 1 + count]
+            place = inside.to(rows.device)
+            rows[place] = rows[~place].mean(0)
+    clear_caches(other)
+    return other
+
+
+class _MeanRows:
+    """``forward`` of a graph model whose user vectors are computed: the users' rows become the others' mean."""
+
+    def __init__(self, model: nn.Module, inside: Tensor) -> None:
+        self.model, self.inside = model, inside
+
+    def __call__(self, *args: Any) -> Any:
+        outputs = type(self.model).forward(self.model, *args)
+        replaced = [self._replace(o) for o in outputs]
+        return tuple(replaced)
+
+    def _replace(self, table: Any) -> Any:
+        if not isinstance(table, Tensor) or table.dim() != 2 or len(table) != len(self.inside) + 1:
+            return table
+        inside = torch.cat([torch.zeros(1, dtype=torch.bool), self.inside]).to(table.device)
+        others = ~inside
+        others[0] = False
+        return torch.where(inside[:, None], table[others].mean(0), table)
+
+
+def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHints:
+    """Fields, row ranges and padding of every table that was read."""
+    fields, rows, padding = {}, {}, {}
+    modules = dict(model.named_modules())
+    ids = [v for k, v in batch.columns.items() if not v.is_floating_point() and k != "item_length"]
+    for look in lookups:
+        path = (look.table or "").removesuffix(".weight")
+        module = modules.get(path)
+        if not isinstance(module, nn.Embedding):
+            continue
+        names = _field_names(modules, path)
+        if names is not None:
+            ends = np.cumsum([0, *names[1]])
+            fields[path] = tuple(names[0])
+            rows[path] = tuple((int(a) + 1, int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+        elif module.padding_idx is not None:
+            padding[path] = int(module.padding_idx)
+        elif any(v.shape == look.ids.shape and torch.equal(v, look.ids) for v in ids):
+            padding[path] = 0
+    return PlanHints(fields, rows, padding)
+
+
+def _field_names(modules: dict[str, nn.Module], path: str) -> tuple[list[str], list[int]] | None:
+    """Token fields of RecBole's FMEmbedding: its owner keeps names and sizes."""
+    holder = path.rpartition(".")[0]
+    if type(modules.get(holder)).__name__ != "FMEmbedding":
+        return None
+    owner = modules[holder.rpartition(".")[0]]
+    names, sizes = getattr(owner, "token_field_names", None), getattr(owner, "token_field_dims", None)
+    if isinstance(owner, nn.ModuleDict):
+        side, parent = holder.rpartition(".")[2], modules[holder.rpartition(".")[0].rpartition(".")[0]]
+        names, sizes = parent.token_field_names[side], parent.token_field_dims[side]
+    return (list(names), [int(s) for s in sizes]) if names and sizes else None

@@ -1,0 +1,65 @@
+"""A progress bar of training on stderr."""
+
+from typing import Any
+
+import lightning
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+
+class Bar(lightning.Callback):
+    """One bar over all epochs: batches done, last loss and validation score.
+
+    Args:
+        title: text before the bar.
+        epochs: most epochs.
+        journal: where epochs done and scores are read from.
+    """
+
+    def __init__(self, title: str, epochs: int, journal: Any) -> None:
+        self._epochs, self._journal = epochs, journal
+        self._progress = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+            transient=True,
+        )
+        self._task = self._progress.add_task(title, total=None, state="")
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        """Show the bar."""
+        batches = trainer.num_training_batches
+        self._progress.update(
+            self._task,
+            total=self._epochs * batches,
+            completed=self._journal.epoch * batches,
+            state=self._state(),
+        )
+        self._progress.start()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """Advance by one batch."""
+        self._progress.advance(self._task)
+
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+        """Show the newest scores."""
+        self._progress.update(self._task, state=self._state())
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Take the bar away."""
+        self._progress.stop()
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Leave a usable terminal."""
+        self._progress.stop()
+
+    def _state(self) -> str:
+        text = f"epoch {self._journal.epoch}/{self._epochs}"
+        if self._journal.best_score is not None:
+            text += (
+                f", best validation score {self._journal.best_score:.4f} (epoch {self._journal.best_epoch})"
+            )
+        return text

@@ -1,0 +1,208 @@
+"""Our own checkpoints: weights as safetensors, a JSON manifest and the id map; no interactions, no pickle."""
+
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+
+from recunlearn.data.interactions import Interactions
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
+from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
+from recunlearn.subjects.recbole.evaluation import evaluate, popularity
+from recunlearn.subjects.recbole.parameters import FORMAT, epochs_of
+from recunlearn.subjects.recbole.resume import discard
+from recunlearn.subjects.recbole.subject import RecBoleSubject
+from recunlearn.subjects.recbole.training import fit, prepare
+
+WEIGHTS, MANIFEST, ID_MAP = "weights.safetensors", "manifest.json", "idmap.json"
+
+
+def train_subject(
+    interactions: Interactions, settings: ScoreSettings, *, folder: Path, progress: bool = False
+) -> RecBoleSubject:
+    """Train ``settings.model``, save it into ``folder`` and return it; a killed run resumes.
+
+    Raises:
+        UsageError: unknown model or parameter, or a device that is not there.
+        DataError: the data lack what the model needs.
+    """
+    bundle = make_bundle(interactions, settings, device=resolve_device(settings.device))
+    work = folder.with_name(f"{folder.name}.work")
+    fitted = fit(
+        bundle,
+        epochs=epochs_of(settings),
+        patience=settings.training.patience,
+        work=work,
+        progress=progress,
+        title=f"Training {settings.model}",
+    )
+    phases = ("valid", "test")
+    subject = RecBoleSubject(
+        bundle,
+        fitted.model,
+        epochs=fitted.best_epoch,
+        metrics={p: evaluate(bundle, fitted.model, p) for p in phases},
+        popularity_metrics={p: popularity(bundle, p) for p in phases},
+        weights_hash="",
+    )
+    save_subject(subject, folder, history={"losses": fitted.losses, "valid": fitted.valid})
+    discard(work)
+    return subject
+
+
+def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, Any] | None = None) -> None:
+    """Write the checkpoint, whole or not at all; sets ``subject.weights_hash``."""
+    bundle = subject.bundle
+    state = {k: v.detach().cpu().contiguous().clone() for k, v in subject.model.state_dict().items()}
+    with atomic_folder(folder) as temporary:
+        save_file(state, temporary / WEIGHTS)
+        id_map = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
+        write_json(temporary / ID_MAP, id_map)
+        subject.weights_hash = file_hash(temporary / WEIGHTS)
+        manifest = {
+            "kind": "recbole",
+            "format": FORMAT,
+            **bundle.facts,
+            "trained_epochs": subject.epochs,
+            "metrics": subject.metrics,
+            "popularity_metrics": subject.popularity_metrics,
+            "history": dict(history or {}),
+            "recbole_settings": _plain(bundle),
+            "weights_hash": subject.weights_hash,
+            "id_map_hash": content_hash(id_map),
+            "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "numpy", "lightning")},
+        }
+        write_json(temporary / MANIFEST, manifest)
+
+
+def _plain(bundle: Bundle) -> dict[str, Any]:
+    left_out = ("path", "dir", "device", "gpu", "wandb", "dataset", "config", "save")
+    values = bundle.config.final_config_dict.items()
+    return {
+        k: v
+        for k, v in values
+        if isinstance(v, bool | int | float | str | list | dict | None) and not any(w in k for w in left_out)
+    }
+
+
+def load_subject(folder: Path, interactions: Interactions, *, device: str = "auto") -> RecBoleSubject:
+    """Load a checkpoint onto the data that it was trained on.
+
+    Raises:
+        CheckpointError: a file is missing or damaged, the weights were altered, or the data are others.
+    """
+    manifest = _manifest(folder)
+    if manifest["data_hash"] != interactions.hash:
+        raise CheckpointError(
+            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents than "
+            f"'{interactions.name}' has now. Name the data it was trained on, or train again."
+        )
+    weights = _weights(folder, manifest)
+    bundle = make_bundle(interactions, _settings(manifest), device=resolve_device(device))
+    _check_id_map(folder, manifest, bundle)
+    model, _ = prepare(bundle)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise CheckpointError(
+            f"The weights in {folder / WEIGHTS} do not fit the model {manifest['model']}: "
+            f"{str(error).splitlines()[-1].strip()} Train again."
+        ) from None
+    return RecBoleSubject(
+        bundle,
+        model,
+        epochs=manifest["trained_epochs"],
+        metrics=manifest["metrics"],
+        popularity_metrics=manifest["popularity_metrics"],
+        weights_hash=manifest["weights_hash"],
+    )
+
+
+def _manifest(folder: Path) -> dict[str, Any]:
+    for name in (MANIFEST, WEIGHTS, ID_MAP):
+        if not (folder / name).is_file():
+            raise CheckpointError(f"{folder} is not a complete model: {name} is missing. Train again.")
+    try:
+        manifest = read_json(folder / MANIFEST)
+    except RecunlearnError as error:
+        raise CheckpointError(str(error)) from None
+    needed = (
+        "model",
+        "params",
+        "epochs",
+        "patience",
+        "seed",
+        "data",
+        "data_hash",
+        "trained_epochs",
+        "weights_hash",
+    )
+    if (
+        not isinstance(manifest, dict)
+        or manifest.get("kind") != "recbole"
+        or any(k not in manifest for k in needed)
+    ):
+        raise CheckpointError(f"{folder / MANIFEST} does not describe a trained recommender. Train again.")
+    if manifest["format"] != FORMAT:
+        raise CheckpointError(
+            f"The model in {folder} was written by another version (format {manifest['format']}, here {FORMAT}). "
+            "Train again."
+        )
+    return manifest
+
+
+def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tensor]:
+    if file_hash(folder / WEIGHTS) != manifest["weights_hash"]:
+        raise CheckpointError(
+            f"{folder / WEIGHTS} is truncated or was altered: its hash is not the one in {MANIFEST}. Train again."
+        )
+    try:
+        return load_file(folder / WEIGHTS)
+    except SafetensorError as error:
+        raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). Train again.") from None
+
+
+def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:
+    training = {k: manifest[k] for k in ("params", "epochs", "patience")}
+    names = ("model", "seed", "min_rating")
+    return ScoreSettings(**{n: manifest[n] for n in names}, dataset=manifest["data"], training=training)
+
+
+def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> None:
+    id_map = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
+    try:
+        stored = read_json(folder / ID_MAP)
+    except RecunlearnError as error:
+        raise CheckpointError(str(error)) from None
+    if stored != id_map or content_hash(stored) != manifest.get("id_map_hash"):
+        raise CheckpointError(
+            f"{folder / ID_MAP} numbers users or items differently from the data set '{bundle.facts['data']}', so "
+            "the rows of the model would belong to others. Train again."
+        )
+
+
+def resolve_device(name: str) -> str:
+    """Return "cpu" or "cuda[:n]" for a device name.
+
+    Raises:
+        UsageError: the device is unknown or not available (never a silent CPU).
+    """
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    if name == "cpu":
+        return name
+    number = name.removeprefix("cuda").removeprefix(":")
+    if not name.startswith("cuda") or (number and not number.isdigit()):
+        raise UsageError(f"Unknown device '{name}'. Allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
+    if int(number or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"The device '{name}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} "
+            "CUDA devices. Use --device cpu, or install the CUDA build of torch."
+        )
+    return name

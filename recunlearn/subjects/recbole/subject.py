@@ -1,0 +1,165 @@
+"""A trained RecBole model as a :class:`Subject`."""
+
+import copy
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from recunlearn.foundation.errors import UsageError
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.recbole import scoring
+from recunlearn.subjects.recbole.bundle import Bundle
+from recunlearn.subjects.recbole.compat import with_seed
+from recunlearn.subjects.recbole.lookups import (
+    LookUp,
+    find_lookups,
+    plan_hints,
+    user_tables,
+    with_population_rows,
+)
+from recunlearn.subjects.recbole.samples import Samples
+from recunlearn.subjects.recbole.training import fit
+
+Metrics = Mapping[str, Mapping[str, float]]
+
+
+class RecBoleSubject:
+    """A trained recommender with its training samples.
+
+    Args:
+        bundle: settings and data.
+        model: trained, in eval mode.
+        epochs: epochs that made the weights; retraining runs as many.
+        metrics: "valid" and "test" -> figures such as ``ndcg@10`` (``auc`` and ``logloss`` with labels).
+        popularity_metrics: the same for the ranking by popularity.
+        weights_hash: SHA-256 of the stored weights.
+    """
+
+    def __init__(
+        self,
+        bundle: Bundle,
+        model: nn.Module,
+        *,
+        epochs: int,
+        metrics: Metrics,
+        popularity_metrics: Metrics,
+        weights_hash: str,
+    ) -> None:
+        self.bundle = bundle
+        self.model = model.eval()
+        self.entities: NDArray[np.str_] = bundle.users
+        self.family = bundle.objective
+        self.epochs = epochs
+        self.metrics, self.popularity_metrics = metrics, popularity_metrics
+        self.weights_hash = weights_hash
+        scoring.clear_caches(self.model)
+
+    @cached_property
+    def samples(self) -> Samples:
+        """Training samples by user."""
+        return Samples(self.bundle)
+
+    @property
+    def main_metric(self) -> str:
+        """Figure that training was stopped by: ``ndcg@10``, or ``auc`` where rows have labels."""
+        return "auc" if self.bundle.labelled else "ndcg@10"
+
+    def beats_popularity(self) -> bool:
+        """Tell whether the model ranks the test part better than popularity does."""
+        ours = self.metrics.get("test", {}).get(self.main_metric, float("nan"))
+        return bool(ours > self.popularity_metrics.get("test", {}).get(self.main_metric, float("nan")))
+
+    def n_samples(self) -> IntArray:
+        """Training samples of each user: ``[n_entities]``."""
+        return self.samples.counts.copy()
+
+    def batches(
+        self,
+        entities: IntArray | None = None,
+        *,
+        batch_size: int,
+        per_entity: int | None = None,
+        seed: int = 0,
+    ) -> Iterator[Batch]:
+        """Every training sample of ``entities`` once, user by user, by time (else in file order)."""
+        chosen = np.arange(len(self.entities)) if entities is None else np.asarray(entities, dtype=np.int64)
+        return self.samples.batches(self.samples.rows(chosen, per_entity, seed), batch_size, seed)
+
+    def draw(
+        self, entities: IntArray, size: int, generator: torch.Generator, *, negatives: bool = False
+    ) -> Batch:
+        """``size`` samples with replacement; pointwise models get their sampled negatives on request.
+
+        Rows that carry their own label (context-aware models on data with ratings) need no negatives: they
+        are drawn with their labels.
+        """
+        pool = self.samples.rows(np.asarray(entities, dtype=np.int64))
+        if not len(pool):
+            raise UsageError("None of the chosen users has a training interaction to draw from.")
+        rows = pool[torch.randint(len(pool), (size,), generator=generator).numpy()]
+        seed = int(torch.randint(2**31 - 1, (1,), generator=generator))
+        sampled = self._sampled_negatives() if negatives else 0
+        return self.samples.batch(rows, seed, sampled=sampled)
+
+    def _sampled_negatives(self) -> int:
+        count = self.bundle.config["train_neg_sample_args"]["sample_num"]
+        wanted = self.family == "pointwise" and not self.bundle.labelled and count != "none"
+        return int(count) if wanted else 0
+
+    def log_likelihood(self, model: nn.Module, batch: Batch) -> Tensor:
+        """``[B]``: log sigma(±s), log sigma(s_i - s_j) or log softmax(s)_i.
+
+        The form follows the model's family, also where RecBole's loss adds a regulariser or a margin.
+        """
+        return scoring.log_likelihood(self.family, model, batch.columns)
+
+    def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
+        """``[B, C]`` logits: ``[0, ±s]``, ``[s_j, s_i]`` or all items (the padding item 0 included, as in training)."""
+        return scoring.class_scores(self.family, model, batch.columns)
+
+    def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
+        """Train anew without the users' rows: same id map, sizes and number of epochs, no evaluation."""
+        gone = np.zeros(len(self.entities) + 1, dtype=bool)
+        gone[np.asarray(without, dtype=np.int64) + 1] = True
+        bundle = self.bundle.without(~gone[self.samples.user])
+        if not len(bundle.train):
+            raise UsageError("Retraining without all users leaves no interaction. Name fewer users.")
+        bundle = replace(bundle, config=with_seed(bundle.config, seed))
+        return fit(bundle, epochs=self.epochs, patience=None, progress=progress, title="Retraining").model
+
+    def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
+        """Copy with the users' own vectors replaced by the mean over all other users.
+
+        Covers every table that the score reads at the user's row; features such as age stay. Graph models read
+        a propagated table: its rows are replaced. Models without user vectors (SASRec) return a plain copy.
+        """
+        lookups, batch = self._watched(model)
+        tables = user_tables(lookups, batch)
+        return (
+            with_population_rows(model, tables, entities, len(self.entities))
+            if tables
+            else copy.deepcopy(model)
+        )
+
+    def hints(self) -> PlanHints:
+        """Names, row ranges and padding of the embedding tables."""
+        lookups, batch = self._watched(self.model)
+        return plan_hints(self.model, lookups, batch)
+
+    def describe(self) -> Mapping[str, object]:
+        """Plain settings that identify the trained model."""
+        return {**self.bundle.facts, "trained_epochs": self.epochs, "weights_hash": self.weights_hash}
+
+    def _watched(self, model: nn.Module) -> tuple[list[LookUp], Batch]:
+        active = np.flatnonzero(self.samples.counts)
+        spread = active[np.unique(np.linspace(0, len(active) - 1, 32).astype(np.int64))]
+        batch = self.samples.batch(self.samples.rows(spread, 1), 0)
+        mode = model.training
+        found = find_lookups(self.family, model.eval(), batch)
+        model.train(mode)
+        return found, batch
