@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import rankdata
 
-from recunlearn.difficulty.outcomes import hardness, measurable
+from recunlearn.difficulty.outcomes import hardness, measurable, unlearned_methods
 from recunlearn.difficulty.statistics import kendall_w, spearman
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.records import Anchors, Outcomes
@@ -22,14 +22,16 @@ def choose_anchors(outcomes: Outcomes, settings: AnchorSettings) -> Anchors:
 
     Hardness is the mean rank (0 lowest, 1 highest) over seeds, then over methods. In each half of that
     ranking the ``settings.stability`` share with the smallest relative spread of ranks is kept (never fewer
-    than ``settings.count``), and the ``settings.count`` most extreme of those are the anchors.
+    than ``settings.count``), and the ``settings.count`` most extreme of those are the anchors. Methods that
+    did not unlearn (:func:`~recunlearn.difficulty.outcomes.unlearned_methods`) have no vote.
 
     Raises:
         UsageError: fewer than two times ``count`` measurable entities.
     """
     fine = measurable(outcomes, settings.outcome)
     check_count(settings.count, int(fine.sum()), len(fine))
-    ranks = consensus_ranks(hardness(outcomes, settings.outcome)[:, :, fine])
+    voting = unlearned_methods(outcomes)
+    ranks = consensus_ranks(hardness(outcomes, settings.outcome)[voting][:, :, fine])
     mean, spread = ranks.mean((0, 1)), relative_spread(ranks)
     rows = np.flatnonzero(fine)
     easy, hard = stable_ends(mean, spread, settings.count, settings.stability)
@@ -39,10 +41,13 @@ def choose_anchors(outcomes: Outcomes, settings: AnchorSettings) -> Anchors:
     figures = agreement(ranks) | {
         "pool": float(len(fine)),
         "not_measurable": float((~fine).sum()),
+        "methods_without_vote": float((~voting).sum()),
         "spread_pool": float(spread.mean()),
         "spread_anchors": float(spread[chosen].mean()),
     }
-    return Anchors(outcomes.entities, everyone, rows[easy], rows[hard], fine, figures, settings.model_dump())
+    return Anchors(
+        outcomes.entities, everyone, rows[easy], rows[hard], fine, figures, settings.model_dump(mode="json")
+    )
 
 
 def check_count(count: int, available: int, pool: int) -> None:

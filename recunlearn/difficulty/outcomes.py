@@ -25,6 +25,21 @@ def measurable(outcomes: Outcomes, kind: str) -> NDArray[np.bool_]:
     return fine
 
 
+def unlearned_methods(outcomes: Outcomes) -> NDArray[np.bool_]:
+    """``[M]`` bool: methods that went at least half of the way from the mean L_0 to the mean L_R.
+
+    The ranks of a method that moved nothing are noise. All methods count where there is no way to go
+    (L_R <= L_0), no retrained model, or none went half of it.
+    """
+    everyone = np.ones(len(outcomes.methods), dtype=bool)
+    if not outcomes.loss_retrained.size:
+        return everyone
+    way = float(retrained_gap(outcomes).mean())
+    gone = outcomes.loss_after.mean((1, 2), dtype=np.float64) - outcomes.loss_before.mean(dtype=np.float64)
+    voting: NDArray[np.bool_] = ~(gone < way / 2)
+    return voting if way > 0 and voting.any() else everyone
+
+
 def retrained_gap(outcomes: Outcomes) -> Array:
     """L_R − L_0 with L_R the mean over retrained models: ``[n]``, what retraining would forget."""
     gap: Array = outcomes.loss_retrained.mean(0, dtype=np.float64) - outcomes.loss_before

@@ -59,7 +59,7 @@ def worst_case_weights(
         iterations: upper-level steps.
 
     Source: Fan et al., arXiv 2403.07362, with signSGD below so that no implicit gradient is needed.
-    Deviation: ℓ is centred (Π does not see a shift) and divided by its largest deviation, so that η has no unit.
+    Deviation: ℓ is centred (Π does not see a shift) and divided by its largest size, so η has no unit.
     """
     weights = np.full(n, total / n)
     for _ in range(iterations):

@@ -21,9 +21,9 @@ def draw_pool(subject: Subject, size: int, count: int, seed: int) -> IntArray:
     size = min(size, len(eligible), n_entities // 2)
     if size < 2 * count:
         raise UsageError(
-            f"Anchor count must be between 1 and {size // 2} (half of the {size} users that can be probed: at "
-            f"most half of {n_entities} users, with {LEAST_SAMPLES} training interactions or more), but got "
-            f"{count}. Lower [anchors] count, or raise [anchors] pool if it is the limit."
+            f"Anchor count must be between 1 and {size // 2} (half of the {size} users that can be probed: "
+            f"at most half of {n_entities} users, with {LEAST_SAMPLES} training interactions or more), but "
+            f"got {count}. Lower [anchors] count, or raise [anchors] pool if it is the limit."
         )
     order = np.argsort(uniform(eligible.astype(np.uint64), seed + 1), kind="stable")
     return np.sort(eligible[order[:size]]).astype(np.int64)

@@ -115,7 +115,7 @@ def probe(
 
 
 def retraining_noise(losses: Array) -> float:
-    """Standard deviation over retrained models, pooled over entities: ``[R, n] -> number``; 0 for one model."""
+    """Standard deviation over retrained models, pooled over entities: ``[R, n] -> []``; 0 for one model."""
     return float(np.sqrt(losses.var(0, ddof=1).mean())) if len(losses) > 1 else 0.0
 
 

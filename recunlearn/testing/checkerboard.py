@@ -36,7 +36,8 @@ class DotProduct(nn.Module):
 class CheckerboardWorld:
     """Users and items of two colours; a user consumes ``density`` of the items of their own colour.
 
-    Known: items of a user's own colour score above the others; the model separates the colours, nothing else.
+    Known: items of a user's own colour score above the others, also those that the user never saw; and a
+    stranger, whose vector is the mean over both colours, has no colour: a pairwise loss of log 2.
     ``random_users`` at the end consume as many items of any colour, so that no model of this size fits them.
 
     Args:
@@ -55,7 +56,7 @@ class CheckerboardWorld:
         *,
         density: float = 0.7,
         random_users: int = 0,
-        size: int = 4,
+        size: int = 2,
         family: str = "pointwise",
         epochs: int = 80,
         seed: int = 0,
@@ -196,4 +197,5 @@ class CheckerboardWorld:
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
+        model.zero_grad()
         return model.eval()

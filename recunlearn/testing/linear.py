@@ -32,7 +32,7 @@ class LinearWorld:
 
     Every user consumes the items of one kind; all items of a kind have the features x, and the user's vector
     is margin · x / ‖x‖², so that every interaction of every user scores ``margin``: the loss before, the
-    activity and the item popularity are the same for all. An unlearning method that takes sign steps of size η
+    activity and the popularity are the same for all. An unlearning method that takes sign steps of size η
     (Adam's first steps) lowers the score by η ‖x‖₁ a step, so after T steps
 
         increase of loss = softplus(η T ‖x‖₁ − margin) − softplus(−margin),
