@@ -262,6 +262,8 @@ def _show(report: "Report", output: Format, title: str) -> None:
 
     console = Console()
     table = Table(title=escape(title), show_header=False, title_justify="left")
+    table.add_column()
+    table.add_column(overflow="fold")
     for key, value in report.facts.items():
         table.add_row(key.replace("_", " "), escape(_spoken(value)))
     console.print(table)

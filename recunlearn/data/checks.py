@@ -84,7 +84,7 @@ def times(texts: pd.Index) -> NDArray[np.float64]:
     A column is taken for dates where more texts are dates than numbers.
     """
     as_numbers = numbers(texts)
-    if np.isfinite(as_numbers).mean() >= 0.5 or not len(texts):
+    if not len(texts) or np.isfinite(as_numbers).mean() >= 0.5:
         return as_numbers
     dates = pd.to_datetime(pd.Series(texts, dtype=object), format="ISO8601", utc=True, errors="coerce")
     seconds = np.asarray((dates - pd.Timestamp(0, tz="UTC")) / pd.Timedelta(seconds=1), dtype=np.float64)

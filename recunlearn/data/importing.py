@@ -71,7 +71,7 @@ def import_log(name: str, file: Path, settings: ImportSettings) -> tuple[Interac
         parts.append(_parse(raw, label)[good])
     table = _concatenate(parts)
     if table.empty:
-        raise DataError(problems[0].sentence if problems else f"{file} has a header but no interactions.")
+        raise DataError(problems[0].sentence)
     built = _build(name, file, table, settings)
     kept, repeated = _without_duplicates(built, settings.duplicates)
     if repeated and settings.duplicates == "error":

@@ -66,8 +66,11 @@ def read_log(
     text = read_text(path, separator, raw)
     table, names = _parse(text, header)
     picked = pick_columns(names, str(path), **columns)
+    chosen = _select(table, picked)
+    if chosen.empty:
+        raise DataError(f"{path} has a header but no interactions.")
     facts = {"format": _format(text), "separator": _spoken(text.separator), "encoding": text.encoding}
-    return RawLog(path, *_select(table, picked), "line", _rest(names, picked), facts, text.notes)
+    return RawLog(path, chosen, picked, "line", _rest(names, picked), facts, text.notes)
 
 
 def _parse(text: Text, header: bool) -> tuple[pd.DataFrame, list[str]]:
@@ -83,6 +86,11 @@ def _parse(text: Text, header: bool) -> tuple[pd.DataFrame, list[str]]:
     # A quote sign in tab- or '::'-separated logs is nearly always a plain character of a title.
     quoted = text.separator not in ("\t", "::") or data.lstrip(b"\xef\xbb\xbf").startswith(b'"')
     table = _read_csv(text, data, separator, csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE, header)
+    if table.shape[1] != len(names):
+        raise DataError(
+            f"{text.path}: line {text.first_line} reads as {len(names)} columns alone and as "
+            f"{table.shape[1]} together with the lines below. Correct the quotes in it."
+        )
     table.columns = pd.Index(names)
     table.index = pd.RangeIndex(text.first_line + header, text.first_line + header + len(table))
     return table, names
@@ -138,7 +146,7 @@ def _check_header(path: Path, names: Sequence[str]) -> None:
         )
 
 
-def _select(table: pd.DataFrame, picked: Columns) -> tuple[pd.DataFrame, Columns]:
+def _select(table: pd.DataFrame, picked: Columns) -> pd.DataFrame:
     used = {role: name for role, name in vars(picked).items() if name is not None}
     chosen = pd.DataFrame({ROLES[role]: table[name] for role, name in used.items()})
     blank = np.ones(len(chosen), dtype=bool)
@@ -147,7 +155,7 @@ def _select(table: pd.DataFrame, picked: Columns) -> tuple[pd.DataFrame, Columns
         blank &= empty[codes] if len(empty) else True
         if not blank.any():
             break
-    return chosen[~blank], picked
+    return chosen[~blank]
 
 
 def _rest(names: Sequence[str], picked: Columns) -> tuple[str, ...]:
@@ -176,7 +184,7 @@ def _read_parquet(path: Path, columns: Mapping[str, str | None]) -> RawLog:
     parts = {ROLES[r]: _as_text(arrow.column(n), f"column '{n}' of {path}") for r, n in used.items()}
     table = pd.DataFrame(parts)
     if table.empty:
-        raise DataError(f"{path} has columns but no rows.")
+        raise DataError(f"{path} has columns but no interactions.")
     table.index = pd.RangeIndex(1, len(table) + 1)
     return RawLog(path, table, picked, "row", _rest(names, picked), {"format": "parquet"})
 

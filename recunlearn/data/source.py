@@ -1,6 +1,7 @@
 """Bytes of a log file: what kind of file it is, its encoding, its separator and its header."""
 
 import csv
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -62,9 +63,7 @@ def read_bytes(path: Path) -> bytes:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}). Check its permissions.") from None
     if not data.strip():
-        raise DataError(
-            f"{path} is empty ({len(data)} bytes). It needs a header line and one line per interaction."
-        )
+        raise _empty(path, data)
     for magic, what in _MAGIC.items():
         if data.startswith(magic):
             raise DataError(f"{path} is {what}.")
@@ -85,7 +84,10 @@ def read_text(path: Path, separator: str | None = None, raw: bytes | None = None
     data, encoding, notes = _decode(path, read_bytes(path) if raw is None else raw)
     stripped = data.lstrip(b"\r\n")
     first_line = data[: len(data) - len(stripped)].count(b"\n") + 1
-    sample = stripped[: 1 << 16].decode(encoding, errors="ignore").splitlines()[:_SAMPLE]
+    if not stripped.strip():
+        raise _empty(path, data)
+    # Not str.splitlines: it also splits at characters that may be part of an id.
+    sample = re.split(r"\r\n|\r|\n", stripped[: 1 << 16].decode(encoding, errors="ignore"))[:_SAMPLE]
     chosen = find_separator(sample) if separator is None else named_separator(separator)
     header = split_line(sample[0], chosen) if chosen else [sample[0]]
     if len(header) < 2 or chosen is None:
@@ -150,6 +152,12 @@ def _decode(path: Path, data: bytes) -> tuple[bytes, str, tuple[str, ...]]:
         )
         return data, "latin-1", (*notes, note)
     return data, "utf-8", notes
+
+
+def _empty(path: Path, data: bytes) -> DataError:
+    return DataError(
+        f"{path} is empty ({len(data)} bytes). It needs a header line and one line per interaction."
+    )
 
 
 def _looks_binary(data: bytes) -> bool:
