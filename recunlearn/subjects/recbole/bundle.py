@@ -1,7 +1,7 @@
 """One model's settings together with its data sets: what training, scoring and evaluation share."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -27,7 +27,7 @@ from recunlearn.subjects.recbole.parameters import epochs_of, recbole_defaults, 
 LABEL_THRESHOLD = 4.0
 """Ratings from here on are label 1 for context-aware models (RecBole's choice for ml-100k)."""
 
-KS = (5, 10, 20)
+KS = (10, 20)
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class Bundle:
         labelled: rows carry their own label 0/1 (context-aware models on data with ratings).
         objective: "pointwise", "pairwise" or "softmax".
         facts: plain values that identify data and settings.
+        tasks: prepared rankings by phase, filled when first asked for.
     """
 
     config: SafeConfig
@@ -54,12 +55,13 @@ class Bundle:
     labelled: bool
     objective: str
     facts: Mapping[str, Any]
+    tasks: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     def without(self, keep: NDArray[np.bool_]) -> "Bundle":
         """Copy whose training part holds the rows of ``keep`` only: ``[n_train]`` bool; the id map stays."""
         rows = np.flatnonzero(keep)
         part = self.train.part(self.train.__getitem__(rows, join=False), self.train.rows[rows])
-        return replace(self, train=part)
+        return replace(self, train=part, tasks={})
 
 
 def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: str = "cpu") -> Bundle:
@@ -100,8 +102,8 @@ def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: 
 def _check_columns(model: str, family: str, params: Mapping[str, Any], data: Interactions) -> None:
     if family == "sequential" and data.time is None:
         raise DataError(
-            f"The sequential model {model} needs the order of interactions, but '{data.name}' has no time column. "
-            "Import it again with --time-col, or use a general model such as NeuMF."
+            f"The sequential model {model} needs the order of interactions, but '{data.name}' has "
+            "no time column. Import it again with --time-col, or use a general model such as NeuMF."
         )
     wanted = {**recbole_defaults(model), **params}.get("selected_features")
     if wanted:
@@ -109,8 +111,8 @@ def _check_columns(model: str, family: str, params: Mapping[str, Any], data: Int
         missing = [w for w in wanted if w not in present]
         if missing:
             raise DataError(
-                f"The model {model} needs the item feature columns {', '.join(missing)}, but '{data.name}' has "
-                f"{', '.join(present) or 'none'}. Add them to the data, or name others with selected_features."
+                f"The model {model} needs the item feature columns {', '.join(missing)}, but '{data.name}' "
+                f"has {', '.join(present) or 'none'}. Add them, or name others with selected_features."
             )
 
 
@@ -142,12 +144,13 @@ def _tables(
 
 
 def _labels(data: Interactions, settings: ScoreSettings) -> NDArray[np.float64]:
+    rating = np.asarray(data.rating, dtype=np.float64)
     threshold = LABEL_THRESHOLD if settings.min_rating is None else settings.min_rating
-    labels = (np.asarray(data.rating) >= threshold).astype(np.float64)
+    labels = (rating >= threshold).astype(np.float64)
     if labels.min() == labels.max():
         raise UsageError(
-            f"{settings.model} learns to tell ratings from {threshold:g} on from lower ones, but all ratings of "
-            f"'{data.name}' are on one side: they lie in [{np.min(data.rating):g}, {np.max(data.rating):g}]. "
+            f"{settings.model} learns to tell ratings from {threshold:g} on from lower ones, but all of "
+            f"'{data.name}' are on one side: they lie in [{rating.min():g}, {rating.max():g}]. "
             "Choose another --min-rating."
         )
     return labels

@@ -56,7 +56,7 @@ def _add_missing_names() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run RecBole code: prints go to stderr, its logger and known warnings stay silent, anomaly mode stays off."""
+    """Run RecBole code: prints go to stderr, log and known warnings stay silent, anomaly mode stays off."""
     logger = logging.getLogger()
     silencer = _OnlyOthers()
     logger.addFilter(silencer)
@@ -165,7 +165,8 @@ def model_class(model: str) -> Any:
             return get_model(model)
         except ModuleNotFoundError as error:
             raise RecunlearnError(
-                f"The model {model} needs the package {error.name}, which is not installed. Run: pip install {error.name}."
+                f"The model {model} needs the package {error.name}, which is not installed. "
+                f"Run: pip install {error.name}."
             ) from None
 
 
@@ -201,7 +202,8 @@ def build_model(config: SafeConfig, dataset: Any) -> torch.nn.Module:
             RuntimeError,
         ) as error:
             raise UsageError(
-                f"The model {config['model']} cannot be built from this data and these parameters: {_first_line(error)}."
+                f"The model {config['model']} cannot be built from this data and these parameters: "
+                f"{_first_line(error)}."
             ) from None
 
 

@@ -47,7 +47,7 @@ def make_dataset(config: SafeConfig, tables: Tables) -> Any:
     mixin = _Sequences if issubclass(base, SequentialDataset) else _PreSplit
     made = type(f"InMemory{base.__name__}", (mixin, base), {})
     with quiet():
-        dataset = object.__new__(made)
+        dataset: Any = object.__new__(made)
         dataset.tables = tables
         dataset.__init__(config)
         return dataset
@@ -64,6 +64,7 @@ class _InMemory(Dataset):
 
     tables: Tables
     rows: NDArray[np.int64]
+    inter_feat: Any
 
     def _load_data(self, token: str, dataset_path: str) -> None:
         tables = self.tables
@@ -155,10 +156,15 @@ class _Sequences(_InMemory, SequentialDataset):
     reorders interactions less than 64 seconds apart.
     """
 
+    @property
+    def times(self) -> NDArray[np.float64]:
+        """Time of every interaction (checked by :func:`bundle.make_bundle`)."""
+        return np.asarray(self.tables.time)
+
     def sort(self, by: Any, ascending: Any = True) -> None:
         """Order by user, then time, then file order (what the augmentation asks for)."""
         user = self.inter_feat[self.uid_field].numpy()
-        self.order = np.lexsort((self.tables.time, user))
+        self.order = np.lexsort((self.times, user))
         self.inter_feat = _take(self.inter_feat, torch.from_numpy(self.order))
 
     def data_augmentation(self) -> None:
@@ -194,10 +200,13 @@ class _Sequences(_InMemory, SequentialDataset):
         return self.tables.inter[self.uid_field].map(self.field2token_id[self.uid_field]).to_numpy(np.int64)
 
     def build(self) -> list[Any]:
-        """Give every target to the part of its label, in RecBole's order: users by first target, then time."""
+        """Give every target to the part of its label, in RecBole's order (users by first target).
+
+        Interactions that are nobody's target (a user's first) belong to no part.
+        """
         self._change_feat_format()
         user = self.inter_feat[self.uid_field].numpy()
-        by_time = np.argsort(self.tables.time[self.targets], kind="stable")
+        by_time = np.argsort(self.times[self.targets], kind="stable")
         _, first = np.unique(user[by_time], return_index=True)
         rank = np.zeros(self.user_num, dtype=np.int64)
         rank[np.unique(user)] = first

@@ -2,6 +2,7 @@
 
 import copy
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -32,7 +33,8 @@ class LookUp:
 class _Recorder(TorchFunctionMode):
     def __init__(self, names: dict[int, str]) -> None:
         super().__init__()
-        self.names, self.found = names, []
+        self.names = names
+        self.found: list[LookUp] = []
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is functional.embedding:
@@ -97,7 +99,7 @@ def with_population_rows(
 
 
 class _MeanRows:
-    """``forward`` of a graph model whose user vectors are computed: the users' rows become the others' mean."""
+    """``forward`` of a graph model that computes user vectors: the users' rows become the others' mean."""
 
     def __init__(self, model: nn.Module, inside: Tensor) -> None:
         self.model, self.inside = model, inside
@@ -130,7 +132,7 @@ def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHin
         if names is not None:
             ends = np.cumsum([0, *names[1]])
             fields[path] = tuple(names[0])
-            rows[path] = tuple((int(a) + 1, int(b)) for a, b in zip(ends[:-1], ends[1:], strict=True))
+            rows[path] = tuple((int(a) + 1, int(b)) for a, b in pairwise(ends))
         elif module.padding_idx is not None:
             padding[path] = int(module.padding_idx)
         elif any(v.shape == look.ids.shape and torch.equal(v, look.ids) for v in ids):
@@ -138,7 +140,7 @@ def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHin
     return PlanHints(fields, rows, padding)
 
 
-def _field_names(modules: dict[str, nn.Module], path: str) -> tuple[list[str], list[int]] | None:
+def _field_names(modules: dict[str, Any], path: str) -> tuple[list[str], list[int]] | None:
     """Token fields of RecBole's FMEmbedding: its owner keeps names and sizes."""
     holder = path.rpartition(".")[0]
     if type(modules.get(holder)).__name__ != "FMEmbedding":

@@ -1,4 +1,4 @@
-"""Which RecBole models there are, read from the sources in the installed wheel: imports neither torch nor recbole."""
+"""Which RecBole models there are, read from the installed sources: imports neither torch nor recbole."""
 
 import ast
 import importlib.util
@@ -14,7 +14,7 @@ FAMILIES = {
     "sequential": "sequential_recommender",
 }
 
-NO_GRADIENT = "is computed in closed form or by counting, not trained by gradient descent, so it cannot be unlearned step by step"
+NO_GRADIENT = "is computed in closed form or by counting, not trained by gradient descent"
 OWN_PROCEDURE = {
     "GRU4RecKG": "needs pre-trained entity embeddings of a knowledge graph",
     "KD_DAGFM": "needs a teacher model that was trained before",

@@ -63,11 +63,13 @@ def _check(model: str, name: str, value: Any, known: Mapping[str, Any]) -> None:
         own = sorted(_file(f"model/{model}.yaml"))
         raise UsageError(
             f"Unknown parameter '{name}' of {model}.{near_miss(name, known)} "
-            f"Its own parameters are: {', '.join(own) or 'none'}; training: learning_rate, train_batch_size, weight_decay, learner, ..."
+            f"Its own parameters are: {', '.join(own) or 'none'}; "
+            "of training: learning_rate, train_batch_size, weight_decay, learner, ..."
         )
     if not _same_kind(value, known[name]):
         raise UsageError(
-            f"The parameter '{name}' of {model} must be {_kind(known[name])} such as {known[name]!r}, but got {value!r}."
+            f"The parameter '{name}' of {model} must be {_kind(known[name])} such as {known[name]!r}, "
+            f"but got {value!r}."
         )
 
 

@@ -1,4 +1,4 @@
-"""The journal of a training run: best weights, history, and all random states, so that a killed run resumes."""
+"""The journal of a training run: best weights, history, random states, so that a killed run resumes."""
 
 import copy
 import random
@@ -19,8 +19,8 @@ _FILE = "last.ckpt"
 class Journal:
     """What must survive a kill; written whole after every epoch.
 
-    A resumed run equals an uninterrupted one bit for bit: weights, optimiser, plain counters of the model and the
-    states of python's, numpy's, torch's and the loader's generators are kept.
+    A resumed run equals an uninterrupted one bit for bit: weights, optimiser, plain counters of the model and
+    the states of python's, numpy's, torch's and the loader's generators are kept.
     """
 
     def __init__(
@@ -107,7 +107,8 @@ def _copy(state: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _random_states(loader: Any) -> dict[str, Any]:
-    _, keys, position, has_gauss, cached = np.random.get_state()
+    state: Any = np.random.get_state()
+    _, keys, position, has_gauss, cached = state
     version, internal, gauss = random.getstate()
     return {
         "python": [version, list(internal), gauss],

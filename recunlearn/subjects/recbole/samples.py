@@ -29,7 +29,7 @@ class Samples:
         self._negatives = FixedNegatives(self.user, self.item, len(bundle.items) + 1)
 
     def rows(self, entities: IntArray, per_entity: int | None = None, seed: int = 0) -> IntArray:
-        """Rows of ``entities`` in the order given, at most ``per_entity`` each: the last by time, else by hash."""
+        """Rows of ``entities`` in that order, at most ``per_entity`` each: the last by time, or by hash."""
         parts = [self._of(int(e), per_entity, seed) for e in entities]
         return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
 

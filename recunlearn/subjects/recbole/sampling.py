@@ -58,7 +58,7 @@ class TrainSampler(Sampler):
         return Used(user, item, self.user_num, self.item_num)
 
     def sample_by_user_ids(self, user_ids: Any, item_ids: Any, num: int) -> torch.Tensor:
-        """Draw ``num`` unused items per user: ``[m]`` -> ``[num * m]``, repeated user by user as in RecBole."""
+        """Draw ``num`` unused items per user: ``[m]`` -> ``[num * m]``, all users ``num`` times over."""
         return _rejection(self.sampling, self.used_ids, np.tile(np.asarray(user_ids), num))
 
 

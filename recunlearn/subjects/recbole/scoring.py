@@ -62,8 +62,9 @@ class _Predicting(TorchFunctionMode):
 
 @contextmanager
 def _one_forward(model: nn.Module) -> Iterator[None]:
-    """Let ``forward`` run once for the same inputs: graph models propagate, sequence models encode once a pair."""
-    original, known = model.forward, []
+    """Run ``forward`` once for the same inputs: graphs are propagated, sequences encoded once a pair."""
+    original: Any = model.forward
+    known: list[tuple[Any, Any]] = []
 
     def forward(*args: Any) -> Any:
         for given, out in known:
@@ -108,7 +109,7 @@ def pair_scores(model: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor
     return positive, negative
 
 
-def all_scores(model: nn.Module, columns: Mapping[str, Tensor]) -> Tensor:
+def all_scores(model: Any, columns: Mapping[str, Tensor]) -> Tensor:
     """``[B, n_items]`` logits over all items (softmax models)."""
     size = len(columns["item_id"])
     return model.full_sort_predict(Interaction(dict(columns))).reshape(size, -1)

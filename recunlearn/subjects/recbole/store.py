@@ -100,8 +100,8 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
     manifest = _manifest(folder)
     if manifest["data_hash"] != interactions.hash:
         raise CheckpointError(
-            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents than "
-            f"'{interactions.name}' has now. Name the data it was trained on, or train again."
+            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents "
+            f"than '{interactions.name}' has now. Name the data it was trained on, or train again."
         )
     weights = _weights(folder, manifest)
     bundle = make_bundle(interactions, _settings(manifest), device=resolve_device(device))
@@ -151,8 +151,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
         raise CheckpointError(f"{folder / MANIFEST} does not describe a trained recommender. Train again.")
     if manifest["format"] != FORMAT:
         raise CheckpointError(
-            f"The model in {folder} was written by another version (format {manifest['format']}, here {FORMAT}). "
-            "Train again."
+            f"The model in {folder} was written by another version (format {manifest['format']}, here "
+            f"{FORMAT}). Train again."
         )
     return manifest
 
@@ -160,7 +160,8 @@ def _manifest(folder: Path) -> dict[str, Any]:
 def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     if file_hash(folder / WEIGHTS) != manifest["weights_hash"]:
         raise CheckpointError(
-            f"{folder / WEIGHTS} is truncated or was altered: its hash is not the one in {MANIFEST}. Train again."
+            f"{folder / WEIGHTS} is truncated or was altered: its hash is not the one in {MANIFEST}. "
+            "Train again."
         )
     try:
         return load_file(folder / WEIGHTS)
@@ -182,8 +183,8 @@ def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> 
         raise CheckpointError(str(error)) from None
     if stored != id_map or content_hash(stored) != manifest.get("id_map_hash"):
         raise CheckpointError(
-            f"{folder / ID_MAP} numbers users or items differently from the data set '{bundle.facts['data']}', so "
-            "the rows of the model would belong to others. Train again."
+            f"{folder / ID_MAP} numbers users or items differently from the data set "
+            f"'{bundle.facts['data']}', so the rows of the model would belong to others. Train again."
         )
 
 
@@ -202,7 +203,7 @@ def resolve_device(name: str) -> str:
         raise UsageError(f"Unknown device '{name}'. Allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
     if int(number or 0) >= torch.cuda.device_count():
         raise UsageError(
-            f"The device '{name}' is not available: torch {torch.__version__} sees {torch.cuda.device_count()} "
-            "CUDA devices. Use --device cpu, or install the CUDA build of torch."
+            f"The device '{name}' is not available: torch {torch.__version__} sees "
+            f"{torch.cuda.device_count()} CUDA devices. Use --device cpu, or install the CUDA build of torch."
         )
     return name

@@ -119,7 +119,7 @@ class RecBoleSubject:
         return scoring.log_likelihood(self.family, model, batch.columns)
 
     def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
-        """``[B, C]`` logits: ``[0, ±s]``, ``[s_j, s_i]`` or all items (the padding item 0 included, as in training)."""
+        """``[B, C]`` logits: ``[0, ±s]``, ``[s_j, s_i]`` or all items (item 0 included, as trained)."""
         return scoring.class_scores(self.family, model, batch.columns)
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
@@ -135,21 +135,27 @@ class RecBoleSubject:
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
         """Copy with the users' own vectors replaced by the mean over all other users.
 
-        Covers every table that the score reads at the user's row; features such as age stay. Graph models read
-        a propagated table: its rows are replaced. Models without user vectors (SASRec) return a plain copy.
+        Covers every table that the score reads at the user's row; features such as age stay. Graph models
+        read a propagated table: its rows are replaced. Models without user vectors (SASRec) are only copied.
         """
         lookups, batch = self._watched(model)
         tables = user_tables(lookups, batch)
-        return (
-            with_population_rows(model, tables, entities, len(self.entities))
-            if tables
-            else copy.deepcopy(model)
-        )
+        if not tables:
+            return copy.deepcopy(model)
+        return with_population_rows(model, tables, entities, len(self.entities))
 
     def hints(self) -> PlanHints:
         """Names, row ranges and padding of the embedding tables."""
         lookups, batch = self._watched(self.model)
         return plan_hints(self.model, lookups, batch)
+
+    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
+        """``mean_item_popularity``: training interactions of a user's items, averaged; NaN without any."""
+        item, user = self.samples.item, self.samples.user
+        popularity = np.bincount(item).astype(np.float64)[item]
+        total = np.bincount(user, weights=popularity, minlength=len(self.entities) + 1)[1:]
+        with np.errstate(invalid="ignore"):
+            return {"mean_item_popularity": total / self.samples.counts}
 
     def describe(self) -> Mapping[str, object]:
         """Plain settings that identify the trained model."""

@@ -106,9 +106,8 @@ def fit(
         RecunlearnError: the loss is no longer a number.
     """
     model, loader = prepare(bundle)
-    module = _Module(model, bundle)
     optimiser = build_optimiser(model, bundle.config)
-    module.optimiser = optimiser
+    module = _Module(model, optimiser, bundle)
     journal = Journal(work, bundle.facts, epochs, model, optimiser, loader)
     watch = _Watch(bundle, journal, patience if len(bundle.valid) else None)
     journal.resume()
@@ -138,9 +137,10 @@ def build_optimiser(model: nn.Module, config: Any) -> torch.optim.Optimizer:
 class _Module(lightning.LightningModule):
     """RecBole's model with its own loss."""
 
-    def __init__(self, model: nn.Module, bundle: Bundle) -> None:
+    def __init__(self, model: Any, optimiser: torch.optim.Optimizer, bundle: Bundle) -> None:
         super().__init__()
         self.model = model
+        self.made = optimiser
         self.clip = bundle.config["clip_grad_norm"]
         self.name = bundle.config["model"]
         self.place = bundle.config["device"]
@@ -156,10 +156,12 @@ class _Module(lightning.LightningModule):
         values = tuple(part.item() for part in several)
         if not all(map(math.isfinite, values)):
             raise RecunlearnError(
-                f"The training loss of {self.name} is no longer a number. Lower learning_rate, or set clip_grad_norm."
+                f"The training loss of {self.name} is no longer a number. "
+                "Lower learning_rate, or set clip_grad_norm."
             )
         self.parts = tuple(a + b for a, b in zip(self.parts, values, strict=True)) if self.parts else values
-        return sum(losses) if isinstance(losses, tuple) else losses
+        loss: Any = sum(losses) if isinstance(losses, tuple) else losses
+        return loss  # type: ignore[no-any-return]
 
     @property
     def epoch_loss(self) -> float:
@@ -167,7 +169,7 @@ class _Module(lightning.LightningModule):
         return sum(self.parts)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        return self.optimiser
+        return self.made
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
         if self.clip:
