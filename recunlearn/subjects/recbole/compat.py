@@ -35,7 +35,7 @@ _REMOVED_ALIASES = {
 
 QUIET = (
     (FutureWarning, r"recbole(\..*)?"),
-    (DeprecationWarning, r"recbole(\..*)?"),
+    (DeprecationWarning, r"(recbole|numpy)(\..*)?"),
     (UserWarning, r"recbole(\..*)?"),
     (RuntimeWarning, r"recbole(\..*)?"),
     (SyntaxWarning, r"recbole(\..*)?"),
