@@ -18,8 +18,8 @@ FEWEST_STEPS = 10
 """A budget of fewer steps stops too coarsely at a target: the learning rate is lowered."""
 TRIES = 8
 """Learning rates tried before a method counts as not reaching the target."""
-LEVEL = 0.02
-"""A higher learning rate that gains less than this share of the way gains nothing: a level is reached."""
+LEVEL = 1.1
+"""A higher learning rate that does not go this many times as far gains nothing: a level is reached."""
 LARGEST_RAISE = 16.0
 
 
@@ -126,12 +126,13 @@ class _Attempt:
     model: nn.Module
     closed: float
     factor: float
-    """By which another attempt should change the learning rate; 1: no other is needed or would help."""
+    """By which another attempt should change the learning rate: 1 it fits, below 1 it was too high."""
 
-    def improves(self, best: "_Attempt | None") -> bool:
-        if best is None or self.budget.reached:
-            return True
-        return not best.budget.reached and self.closed > best.closed + LEVEL
+    @property
+    def rank(self) -> tuple[bool, int, float]:
+        """Better attempts are larger: reached gradually, in more steps; else the one that went furthest."""
+        gradual = self.budget.reached and self.budget.steps >= FEWEST_STEPS / 2
+        return gradual, self.budget.steps if gradual else 0, self.closed if not self.budget.reached else -1.0
 
 
 def calibrate(
@@ -139,23 +140,31 @@ def calibrate(
 ) -> tuple[Budget, nn.Module]:
     """Steps after which the forgotten's mean loss reaches the target, and the model of that seed's run.
 
-    The learning rate is raised where ``goal.most`` steps are too few, and halved where fewer than
-    ``FEWEST_STEPS`` are enough or the loss is no longer a number. A method that levels off below the target
-    keeps the try that went furthest. Without a way to go (``target <= start``): ``FEWEST_STEPS`` steps.
+    The learning rate is raised where ``goal.most`` steps are too few, and lowered where fewer than
+    ``FEWEST_STEPS`` are enough or the loss is no longer a number; between two that failed it is halved
+    geometrically. A method that levels off below the target keeps the try that went furthest: a single leap
+    over the target is damage, not unlearning. Without a way to go (``target <= start``): ``FEWEST_STEPS``.
     """
     if goal.target <= goal.start:
         budget = Budget(FEWEST_STEPS, learning_rate, False)
         return budget, trainer.unlearned(method, budget, seed=seed)
-    best = _attempt(trainer, method, goal, learning_rate, seed)
-    latest = best
-    for _ in range(TRIES - 1):
-        if latest.factor == 1.0:
+    low, high, furthest = 0.0, math.inf, 0.0
+    attempts: list[_Attempt] = []
+    for _ in range(TRIES):
+        latest = _attempt(trainer, method, goal, learning_rate, seed)
+        attempts.append(latest)
+        if latest.factor > 1:
+            if low and latest.closed < LEVEL * furthest:
+                break
+            low, furthest = learning_rate, latest.closed
+        elif latest.factor < 1:
+            high = learning_rate
+        else:
             break
         learning_rate *= latest.factor
-        latest = _attempt(trainer, method, goal, learning_rate, seed)
-        if not latest.improves(best):
-            break
-        best = latest
+        if low and not low < learning_rate < high:
+            learning_rate = math.sqrt(low * high)
+    best = max(attempts, key=lambda attempt: attempt.rank)
     return best.budget, best.model
 
 
@@ -176,11 +185,11 @@ def _attempt(trainer: Trainer, method: Method, goal: Goal, learning_rate: float,
 
 
 def _factor(budget: Budget, closed: float, projected: float) -> float:
-    """By which to change the learning rate: 1/2 or 1 where it was enough, else by the root of the lack."""
+    """By which to change the learning rate: lower where it was too high, higher by the root of the lack."""
     if closed == -math.inf:
-        return 0.5
+        return 0.25
     if budget.reached:
-        return 0.5 if budget.steps < FEWEST_STEPS else 1.0
+        return 1.0 if budget.steps >= FEWEST_STEPS else 0.5 if budget.steps >= FEWEST_STEPS / 2 else 0.25
     if projected <= 0:
         return LARGEST_RAISE
     return min(LARGEST_RAISE, 2.0 ** math.ceil(max(1.0, -math.log2(projected) / 2)))

@@ -136,6 +136,10 @@ class CheckerboardWorld:
         """Plain tables: one field, all rows, no padding."""
         return PlanHints()
 
+    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
+        """None beyond what every subject has."""
+        return {}
+
     def describe(self) -> Mapping[str, object]:
         """Data and weights by content hash."""
         weights = {name: value.detach().numpy() for name, value in self.model.state_dict().items()}

@@ -13,9 +13,9 @@ SIZES = (7, 64)
 FAMILIES = ("pointwise", "pairwise", "softmax")
 
 
-def _all(subject: Subject, **options: int) -> Batch:
+def _all(subject: Subject, batch_size: int = 64, per_entity: int | None = None, seed: int = 0) -> Batch:
     """All batches joined into one."""
-    parts = list(subject.batches(**{"batch_size": 64, **options}))
+    parts = list(subject.batches(batch_size=batch_size, per_entity=per_entity, seed=seed))
     columns = {k: torch.cat([p.columns[k] for p in parts]) for k in parts[0].columns}
     return Batch(columns, torch.cat([p.entity for p in parts]))
 

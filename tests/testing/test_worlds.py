@@ -1,3 +1,5 @@
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -50,6 +52,14 @@ def test_checkerboard_scores_own_colour_higher(family):
     # an own-colour item that the user never saw stands above every item of the other colour
     best_other = scores.masked_fill(own, -torch.inf).amax(1, keepdim=True)
     assert (scores > best_other)[own & unseen].float().mean() > 0.95
+
+
+def test_strangers_of_the_checkerboard_have_no_colour():
+    world = CheckerboardWorld(family="pairwise")
+    pool = np.arange(20)  # ten users of each colour, so that the mean of the others has none
+    strangers = world.population_rows(world.retrain(pool, seed=1), pool)
+    losses = entity_losses(world, strangers, samples(world, pool, 0), pool)
+    assert losses.mean() == pytest.approx(math.log(2), abs=0.02)
 
 
 def test_worlds_are_subjects():
