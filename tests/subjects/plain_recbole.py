@@ -44,7 +44,9 @@ def train(model, data, folder, *, seed, epochs, sequential=False, evaluated=Fals
     argv, sys.argv = sys.argv, ["plain"]
     try:
         with quiet():
-            return _train(model, folder, {**_config(model, folder, sequential), **config}, seed, epochs, evaluated)
+            return _train(
+                model, folder, {**_config(model, folder, sequential), **config}, seed, epochs, evaluated
+            )
     finally:
         sys.argv = argv
 
