@@ -14,7 +14,7 @@ from recunlearn.foundation.records import Circuits
 from recunlearn.foundation.settings import CircuitSettings
 from recunlearn.subjects.contract import Batch, IntArray, Subject
 
-TILE_BYTES = 24 * 2**20
+TILE_BYTES = 48 * 2**20
 """Memory of one tile's components: about what fits a core's share of the last-level cache."""
 Advance = Callable[[int], None]
 

@@ -141,6 +141,10 @@ class Subject(Protocol):
         """Names, row ranges and padding of the embedding tables."""
         ...
 
+    def covariates(self) -> Mapping[str, NDArray[np.floating]]:
+        """Plain facts that a score is compared with, such as ``mean_item_popularity``: ``[n]`` each."""
+        ...
+
     def describe(self) -> Mapping[str, object]:
         """Plain settings that identify the trained model in content hashes: data hash, weights hash, ..."""
         ...

@@ -1,0 +1,146 @@
+"""What a user asked for on the command line: options over a settings file, parameters, lists of users."""
+
+import csv
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from recunlearn.foundation.errors import DataError, UsageError, near_miss
+
+MOST_NAMED = 10
+USER_COLUMNS = ("user_id", "user", "userid", "uid", "id")
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given: without None and empty tables."""
+    return {k: v for k, v in options.items() if v is not None and v != {}}
+
+
+def merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Lay one table of settings over another, table by table.
+
+    >>> merged({"a": {"x": 1}, "b": 2}, {"a": {"y": 3}})
+    {'a': {'x': 1, 'y': 3}, 'b': 2}
+    """
+    out = dict(under)
+    for key, value in over.items():
+        below = out.get(key)
+        out[key] = (
+            merged(below, value) if isinstance(below, Mapping) and isinstance(value, Mapping) else value
+        )
+    return out
+
+
+def parameters(pairs: Sequence[str]) -> dict[str, Any]:
+    """Read ``KEY=VALUE`` pairs; a value is read as TOML where it is TOML, else as text.
+
+    >>> parameters(["embedding_size=32", "mlp_hidden_size=[64, 32]", "learner=adam"])
+    {'embedding_size': 32, 'mlp_hidden_size': [64, 32], 'learner': 'adam'}
+
+    Raises:
+        UsageError: a pair without ``=`` or key, or a key given twice.
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        key = key.strip()
+        if not equals or not key:
+            raise UsageError(f"--set needs KEY=VALUE, such as --set embedding_size=32, but got '{pair}'.")
+        if key in found:
+            raise UsageError(f"--set {key} was given twice. Give it once.")
+        try:
+            found[key] = tomllib.loads(f"value = {text.strip()}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key] = text.strip()
+    return found
+
+
+def read_users(file: Path) -> list[str]:
+    """Read ids from a CSV with a header, or from a text file with one id a line; ids stay text.
+
+    Order is kept, repetitions are dropped.
+
+    Raises:
+        DataError: missing, empty or binary file, no column of user ids, or an empty id.
+    """
+    lines = _lines(file)
+    if not lines:
+        raise DataError(f"{file} holds no users. Write one id a line, or a CSV with a user_id column.")
+    if file.suffix.lower() in (".csv", ".tsv") or lines[0][1].casefold() in USER_COLUMNS:
+        ids = _column(file, lines)
+    else:
+        ids = [(n, text) for n, text in lines if text]
+    if not ids:
+        raise DataError(f"{file} has a header but no users below it. Add one id a line.")
+    return list(dict.fromkeys(text for _, text in ids))
+
+
+def _lines(file: Path) -> list[tuple[int, str]]:
+    try:
+        raw = Path(file).read_bytes()
+    except FileNotFoundError:
+        raise DataError(f"The users file {file} does not exist. Check the path given to --users.") from None
+    except OSError as error:
+        raise DataError(f"The users file {file} cannot be read ({error.strerror}).") from None
+    if b"\0" in raw:
+        raise DataError(f"{file} is a binary file, but --users needs text: one id a line, or a CSV.")
+    try:
+        text = raw.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        text = raw.decode("latin-1")
+    numbered = [(n, line.strip("\r")) for n, line in enumerate(text.split("\n"), 1)]
+    return [(n, line) for n, line in numbered if line.strip()]
+
+
+def _column(file: Path, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+    tabs = "\t" in lines[0][1]
+    rows = list(csv.reader((line for _, line in lines), delimiter="\t" if tabs else ","))
+    header = [h.strip() for h in rows[0]]
+    at = next((i for name in USER_COLUMNS for i, h in enumerate(header) if h.casefold() == name), None)
+    if at is None:
+        close = next((near_miss(h, USER_COLUMNS) for h in header if near_miss(h, USER_COLUMNS)), "")
+        raise DataError(
+            f"{file} has no column of user ids: its header is {', '.join(header)}.{close} Name the column "
+            "user_id."
+        )
+    ids = []
+    for (number, _), row in zip(lines[1:], rows[1:], strict=True):
+        if len(row) <= at or not row[at].strip():
+            raise DataError(f"{file}, line {number}: the user id is empty. Delete the line or fill it in.")
+        ids.append((number, row[at]))
+    return ids
+
+
+def unknown_sentence(unknown: Sequence[str], known: Sequence[str], file: Path, dataset: str) -> str:
+    """Name users that the data set does not have."""
+    close = near_miss(unknown[0], known) if len(unknown) == 1 else ""
+    return (
+        f"{len(unknown)} users of {file} are not in the data set '{dataset}': {_named(unknown)}.{close} Correct "
+        "the file, or add --on-missing skip."
+    )
+
+
+def _named(ids: Sequence[str]) -> str:
+    more = f" and {len(ids) - MOST_NAMED} more" if len(ids) > MOST_NAMED else ""
+    return ", ".join(repr(u) for u in ids[:MOST_NAMED]) + more
+
+
+def missing_sentence(missing: Sequence[str], table: Any, file: Path, settings: Any) -> str:
+    """Name users that have no score: unknown, filtered out, or without a training interaction."""
+    from recunlearn.data.catalogue import load_interactions
+
+    unscored = set(table["user_id"][table["cud"].isna()])
+    raw = set(load_interactions(settings.dataset).users.tolist()) | unscored
+    groups = {
+        "are not in the data set": [u for u in missing if u not in raw],
+        "have no positive interaction (filtered by the minimum rating)": [
+            u for u in missing if u in raw - unscored
+        ],
+        "have no training interaction": [u for u in missing if u in unscored],
+    }
+    parts = []
+    for reason, ids in groups.items():
+        if ids:
+            parts.append(f"{_named(ids)} {reason} '{settings.dataset}'.")
+    return f"{len(missing)} users of {file} cannot be scored: " + " ".join(parts)

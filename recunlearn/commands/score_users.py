@@ -1,0 +1,158 @@
+"""``score-users``: who will be hard to forget."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+Toml = Annotated[Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("score-users")(score_users)
+
+
+def score_users(
+    dataset: Annotated[
+        str | None, typer.Option(help="Name that `data list` shows. (default: ml-100k)")
+    ] = None,
+    model: Annotated[str | None, typer.Option(help="RecBole model. (default: NeuMF)")] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of a trained model to score instead.")
+    ] = None,
+    users: Annotated[
+        Path | None, typer.Option(help="Users to show: a CSV with a user_id column, or one id a line.")
+    ] = None,
+    on_missing: Annotated[
+        Literal["error", "skip"], typer.Option(help="What to do about users that cannot be scored.")
+    ] = "error",
+    per_user: Annotated[
+        int | None,
+        typer.Option(min=1, help="Most traced interactions of a user. (default: all; sequential models: 20)"),
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=2, help="Points on the attribution path. (default: 16)")
+    ] = None,
+    edge_score: Annotated[
+        Literal["eap-ig", "conductance"] | None, typer.Option(help="Edge score. (default: eap-ig)")
+    ] = None,
+    path: Annotated[
+        Literal["chunked", "captum"] | None,
+        typer.Option(help="Own chunked loop, or Captum as driver. (default: chunked)"),
+    ] = None,
+    baseline: Annotated[
+        Literal["mean", "zero", "counterfactual"] | None,
+        typer.Option(help="Start of the path. (default: mean)"),
+    ] = None,
+    anchors: Annotated[
+        Literal["probe", "bilevel"] | None, typer.Option(help="Where anchors come from. (default: probe)")
+    ] = None,
+    outcome: Annotated[
+        Literal["increase", "share-left", "level"] | None,
+        typer.Option(help="What counts as forgotten when anchors are chosen. (default: increase)"),
+    ] = None,
+    similarity: Annotated[
+        Literal["cosine", "jaccard", "hamming", "paper"] | None,
+        typer.Option(help="How circuits are compared; paper: the published setting. (default: cosine)"),
+    ] = None,
+    min_rating: Annotated[
+        float | None, typer.Option(help="Ratings below are no positives. (default: every rating is one)")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Most training epochs.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Parameter of the recommender (repeatable)."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every stage. (default: 0)")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. (default: auto)")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch. (default: torch's own)")
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the tables.")] = None,
+    format_: Annotated[
+        Literal["table", "csv", "json"], typer.Option("--format", help="What stdout gets.")
+    ] = "table",
+    config: Toml = None,
+) -> None:
+    """Score every user of a data set: CUD from 0 (easy to unlearn) to 1 (hard)."""
+    from recunlearn.commands.requested import given, merged, parameters, read_users
+    from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
+    from recunlearn.report.terminal import listening
+    from recunlearn.studies.keys import read_checkpoint
+    from recunlearn.studies.scoring import default_folder, export, is_stored, scored_users
+
+    paper = similarity == "paper"
+    options: dict[str, Any] = given(
+        dataset=dataset,
+        model=model,
+        seed=seed,
+        min_rating=min_rating,
+        device=device,
+        threads=threads,
+        circuits=given(per_user=per_user, steps=steps, score=edge_score, path=path, baseline=baseline),
+        anchors=given(source=anchors, outcome=outcome),
+        similarity=given(preset="paper" if paper else None, measure=None if paper else similarity),
+        training=given(epochs=epochs, params=parameters(set_ or [])),
+    )
+    if checkpoint is not None:
+        options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
+    values = merged(read_toml(config) if config else {}, options)
+    settings = make_settings(ScoreSettings, values, str(config) if config else "the options")
+    asked = read_users(users) if users else None
+    if asked is not None and not is_stored(settings, checkpoint):
+        _check_known(asked, users, on_missing, settings)
+    with listening() as listener:
+        scores = scored_users(settings, checkpoint=checkpoint, listener=listener)
+    shown = _find(scores, asked, users, on_missing, settings) if asked is not None else None
+    folder = out or default_folder(settings)
+    export(scores, folder)
+    _print(scores, shown, format_, folder)
+
+
+def _check_known(asked: list[str], file: Any, on_missing: str, settings: Any) -> None:
+    """Refuse unknown users before anything is trained."""
+    from recunlearn.commands.requested import unknown_sentence
+    from recunlearn.data.catalogue import load_interactions
+    from recunlearn.foundation.errors import UsageError
+
+    known = load_interactions(settings.dataset).users.tolist()
+    unknown = sorted(set(asked) - set(known))
+    if unknown and (on_missing == "error" or len(unknown) == len(asked)):
+        raise UsageError(unknown_sentence(unknown, known, file, settings.dataset))
+
+
+def _find(scores: Any, asked: list[str], file: Any, on_missing: str, settings: Any) -> list[str]:
+    """Asked-for users that have a row; the others are named."""
+    from recunlearn.commands.requested import missing_sentence
+    from recunlearn.foundation.errors import UsageError
+
+    table = scores.table
+    known = set(table["user_id"][table["cud"].notna()])
+    missing = [u for u in asked if u not in known]
+    if missing:
+        sentence = missing_sentence(missing, table, file, settings)
+        if on_missing == "error":
+            raise UsageError(f"{sentence} Correct the file, or add --on-missing skip.")
+        typer.echo(f"Warning: {sentence} They are skipped.", err=True)
+    return [u for u in asked if u in known]
+
+
+def _print(scores: Any, shown: list[str] | None, format_: str, folder: Path) -> None:
+    table = scores.table
+    if shown is not None:
+        chosen = table.set_index("user_id", drop=False).loc[shown]
+    if format_ == "csv":
+        typer.echo((table if shown is None else chosen).to_csv(index=False), nl=False)
+    elif format_ == "json":
+        typer.echo(
+            (table if shown is None else chosen).to_json(orient="records", indent=1, force_ascii=False)
+        )
+    else:
+        from rich.console import Console
+
+        from recunlearn.report.score_table import draw, facts, sections
+
+        draw(Console(), sections(table, shown), [*facts(scores.summary), ("saved in", str(folder))])
+    for warning in () if scores.fresh else scores.summary["warnings"]:
+        typer.echo(f"Warning: {warning}", err=True)

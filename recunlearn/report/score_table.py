@@ -1,0 +1,151 @@
+"""The score table on a terminal: rows and sentences as data first, then drawn with rich."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+COLOURS = {"easy": "green", "medium": "yellow", "hard": "red"}
+HEADERS = {
+    "user_id": "user",
+    "n_interactions": "interactions",
+    "cud": "CUD",
+    "interval": "95 % (anchors)",
+    "percentile": "percentile",
+    "band": "band",
+    "s_easy": "s easy",
+    "s_hard": "s hard",
+    "loss": "loss",
+    "personalisation_gap": "pers. gap",
+}
+
+
+@dataclass(frozen=True)
+class Section:
+    """Some users under a title; every row has the keys of :data:`HEADERS`."""
+
+    title: str
+    rows: list[dict[str, str]]
+
+
+def sections(table: pd.DataFrame, users: Sequence[str] | None, shown: int = 5) -> list[Section]:
+    """Choose what to show: the asked-for users in the order asked, then the hardest and the easiest."""
+    scored = table[table["cud"].notna()].sort_values("cud", ascending=False, kind="stable")
+    parts = []
+    if users is not None:
+        wanted = table.set_index("user_id", drop=False).loc[list(users)]
+        parts.append(Section("Asked for", _rows(wanted)))
+    parts.append(Section("Hardest to unlearn", _rows(scored.head(shown))))
+    rest = scored.iloc[shown:] if len(scored) < 2 * shown else scored
+    parts.append(Section("Easiest to unlearn", _rows(rest.tail(shown))))
+    return [p for p in parts if p.rows]
+
+
+def _rows(table: pd.DataFrame) -> list[dict[str, str]]:
+    return [_row(r) for r in table.to_dict("records")]
+
+
+def _row(r: Mapping[Any, Any]) -> dict[str, str]:
+    scored = not math.isnan(r["cud"])
+    return {
+        "user_id": str(r["user_id"]),
+        "n_interactions": f"{r['n_interactions']:,}",
+        "cud": f"{r['cud']:.3f}" if scored else "no score",
+        "interval": f"{r['cud_low']:.3f} to {r['cud_high']:.3f}" if scored else "",
+        "percentile": f"{r['percentile']:.0f}" if scored else "",
+        "band": str(r["band"]) + (" (anchor)" if r["is_anchor"] else ""),
+        "s_easy": _figure(r["s_easy"]),
+        "s_hard": _figure(r["s_hard"]),
+        "loss": _figure(r["loss"]),
+        "personalisation_gap": _figure(r["personalisation_gap"]),
+    }
+
+
+def _figure(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Sentences below the table, as (label, text)."""
+    anchors, rho = summary["anchors"], summary["spearman"]
+    lines = [
+        ("model", _model(summary)),
+        ("circuits", _circuits(summary)),
+        ("anchors", _anchors(summary)),
+    ]
+    agreed = [
+        f"Kendall's W between {kind} {anchors[key]:.2f}"
+        for kind, key in (("methods", "kendall_w_methods"), ("seeds", "kendall_w_seeds"))
+        if anchors.get(key) is not None and not math.isnan(anchors[key])
+    ]
+    lines += [("agreement", ", ".join(agreed))] if agreed else []
+    names = {
+        "n_interactions": "activity",
+        "mean_item_popularity": "popularity",
+        "loss": "loss",
+        "personalisation_gap": "personalisation gap",
+    }
+    known = [f"{names[k]} {v:+.2f}" for k, v in rho.items() if v is not None]
+    lines.append(("rank correlation of CUD with", ", ".join(known)))
+    return lines
+
+
+def _model(summary: Mapping[str, Any]) -> str:
+    test, popularity = summary["metrics"]["test"], summary["popularity_metrics"]["test"]
+    shown = [k for k in ("ndcg@10", "auc", "logloss") if k in test]
+    figures = ", ".join(
+        f"{k} {test[k]:.4f}" + (f" (popularity {popularity[k]:.4f})" if k in popularity else "")
+        for k in shown
+    )
+    return (
+        f"{summary['model']} on {summary['dataset']}, {summary['epochs']} epochs, test {figures}; "
+        f"positives: {summary['positives']}"
+    )
+
+
+def _circuits(summary: Mapping[str, Any]) -> str:
+    settings = summary["settings"]["circuits"]
+    cap = settings["per_user"]
+    return (
+        f"{summary['traced_interactions']:,} interactions"
+        + (f" (at most {cap} of a user)" if cap else "")
+        + f", {summary['edges']} edges, {settings['score']}, {settings['steps']} steps, median completeness "
+        f"gap {summary['median_completeness_gap']:.2%}"
+    )
+
+
+def _anchors(summary: Mapping[str, Any]) -> str:
+    a, settings = summary["anchors"], summary["settings"]["anchors"]
+    text = f"{a['easy']} easy and {a['hard']} hard of {a['pool']:.0f} probed users ({settings['source']}"
+    text += f", outcome {settings['outcome']})"
+    if a.get("not_measurable"):
+        text += f"; {a['not_measurable']:.0f} users not measurable"
+    return text
+
+
+def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, str]]) -> None:
+    """Print the sections as one table and the facts below."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for key, header in HEADERS.items():
+        table.add_column(header, justify="left" if key in ("user_id", "band") else "right", no_wrap=True)
+    for i, part in enumerate(parts):
+        if i:
+            table.add_row()
+        table.add_row(Text(part.title, style="bold cyan"))
+        for row in part.rows:
+            colour = COLOURS.get(row["band"].split(" ")[0], "")
+            styled = ("cud", "band")
+            table.add_row(*(Text(row[k], style=colour if k in styled else "") for k in HEADERS))
+    console.print(table)
+    console.print()
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for label, text in lines:
+        grid.add_row(label, Text(text))
+    console.print(grid)

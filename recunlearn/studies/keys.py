@@ -1,0 +1,92 @@
+"""What identifies each stage's result: pure, so that a stored score table is found without torch."""
+
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from recunlearn.data.catalogue import data_hash
+from recunlearn.foundation import paths
+from recunlearn.foundation.errors import CheckpointError
+from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.foundation.store import content_hash, read_json
+from recunlearn.subjects.recbole.names import family_of
+from recunlearn.subjects.recbole.parameters import model_key
+
+FORMAT = 1
+"""Raised when the same settings would no longer make the same scores."""
+SEQUENTIAL_CAP = 20
+"""Traced interactions of a user for sequential models, where no number is asked for."""
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Folders of a run's stages; every name is a content hash of what made the stage.
+
+    Args:
+        settings: with the data set and model of the checkpoint, and ``per_user`` resolved.
+        model: folder of the trained model.
+        circuits, probe, scores: folders below the cache.
+    """
+
+    settings: ScoreSettings
+    model: Path
+    circuits: Path
+    probe: Path
+    scores: Path
+
+
+def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
+    """Find the folders of a run; reads one manifest at most and imports no torch.
+
+    Raises:
+        UsageError: unknown data set, model or parameter.
+        CheckpointError: ``checkpoint`` is no trained model.
+    """
+    if checkpoint is not None:
+        manifest = read_checkpoint(checkpoint)
+        settings = settings.model_copy(update={k: manifest[k] for k in ("model", "min_rating")})
+        identity: Any = [manifest["weights_hash"], manifest["data_hash"]]
+        folder = Path(checkpoint)
+    else:
+        identity = model_key(data_hash(settings.dataset), settings)
+        folder = paths.models() / f"{settings.dataset}-{settings.model}-{identity[:12]}"
+    circuits = settings.circuits
+    if circuits.per_user is None and family_of(settings.model) == "sequential":
+        circuits = circuits.model_copy(update={"per_user": SEQUENTIAL_CAP})
+        settings = settings.model_copy(update={"circuits": circuits})
+    common = [FORMAT, identity, settings.seed, {p: version(p) for p in ("recunlearn", "torch", "captum")}]
+    hashes = {
+        "circuits": content_hash(common, circuits.model_dump()),
+        "probe": content_hash(common, settings.anchors.model_dump()),
+        "scores": content_hash(
+            common, circuits.model_dump(), settings.anchors.model_dump(), settings.similarity.model_dump()
+        ),
+    }
+    stages = {name: paths.cache() / name / key for name, key in hashes.items()}
+    return Keys(settings=settings, model=folder, **stages)
+
+
+def read_checkpoint(folder: Path) -> dict[str, Any]:
+    """Read the manifest of a trained model's folder.
+
+    Raises:
+        CheckpointError: the folder is missing or holds no trained model.
+    """
+    folder = Path(folder)
+    if folder.suffix == ".pth" and folder.is_file():
+        raise CheckpointError(
+            f"{folder} is a checkpoint of RecBole's own trainer. Import it first: import-checkpoint {folder}"
+        )
+    if not (folder / "manifest.json").is_file():
+        raise CheckpointError(
+            f"{folder} is no trained model: a folder with manifest.json, weights.safetensors and "
+            f"idmap.json is expected. Models that were trained here lie in {paths.models()}."
+        )
+    manifest = read_json(folder / "manifest.json")
+    needed = ("model", "min_rating", "weights_hash", "data_hash", "data")
+    if not isinstance(manifest, dict) or any(k not in manifest for k in needed):
+        raise CheckpointError(
+            f"{folder / 'manifest.json'} does not describe a trained recommender. Train again."
+        )
+    return manifest

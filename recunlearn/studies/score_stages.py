@@ -1,0 +1,252 @@
+"""The stages of ``score-users`` that train, trace and unlearn; each is stored by content and read back."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+
+from recunlearn.circuits.tracing import Tracer, trace, tracer
+from recunlearn.data.catalogue import load_interactions
+from recunlearn.difficulty.anchors import choose_anchors
+from recunlearn.difficulty.cud import Scores, score
+from recunlearn.difficulty.statistics import spearman
+from recunlearn.foundation.errors import RecunlearnError
+from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_record, save_record
+from recunlearn.studies.bilevel import bilevel
+from recunlearn.studies.keys import Keys
+from recunlearn.studies.losses import entity_losses, samples
+from recunlearn.studies.probe import probe
+from recunlearn.studies.scoring import Listener
+from recunlearn.subjects.recbole.store import load_subject, train_subject
+from recunlearn.subjects.recbole.subject import RecBoleSubject
+
+LARGE_GAP = 0.05
+"""Completeness gap above which a circuit is called doubtful."""
+WEAK_AGREEMENT = 0.5
+"""Kendall's W of the methods below which anchors are called doubtful."""
+Array = NDArray[np.floating[Any]]
+
+
+def compute(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any]]:
+    """Run or read every stage; returns the table (in the order of the users) and the summary."""
+    settings, clock = keys.settings, Clock()
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    warnings: list[str] = []
+
+    def say(sentence: str) -> None:
+        if sentence.startswith("Warning: "):
+            warnings.append(sentence.removeprefix("Warning: "))
+        listener.say(sentence)
+
+    told = Listener(say, listener.stage, listener.bars)
+    with clock("training"):
+        subject = trained(keys, told)
+    _warn_about_model(subject, say)
+    with clock("circuits"):
+        circuits = traced(keys, subject, told)
+    with clock("anchors"):
+        anchors, outcomes = anchored(keys, subject, told)
+    with clock("scores"):
+        scores = score(circuits, anchors, settings.similarity, seed=settings.seed)
+        table = _table(subject, circuits, scores, _losses(subject, told))
+    _warn_about_scores(circuits, anchors, say)
+    return table, _summary(keys, subject, circuits, anchors, outcomes, table, warnings, clock.seconds)
+
+
+class Clock:
+    """Seconds of each stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Time one stage."""
+        began = time.perf_counter()
+        yield
+        self.seconds[stage] = round(time.perf_counter() - began, 1)
+
+
+def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
+    """Load the model of a run, or train it."""
+    settings = keys.settings
+    interactions = load_interactions(settings.dataset)
+    if (keys.model / "manifest.json").is_file():
+        return load_subject(keys.model, interactions, device=settings.device)
+    return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
+
+
+def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
+    """Circuits of every user, stored by content."""
+    settings = keys.settings
+
+    def run() -> Circuits:
+        engine = tracer(subject, settings.circuits, settings.seed)
+        counts = subject.n_samples()
+        cap = settings.circuits.per_user
+        total = int((counts if cap is None else np.minimum(counts, cap)).sum())
+        limit = "" if cap is None else f", at most {cap} of a user"
+        listener.say(
+            f"Tracing {total:,} interactions{limit} along {len(engine.plan.edges)} edges takes about "
+            f"{_duration(_expected_seconds(engine, total))}."
+        )
+        return trace(engine, seed=settings.seed, advance=listener.stage("Tracing circuits", total))
+
+    return _kept(Circuits, keys.circuits, run)
+
+
+def anchored(keys: Keys, subject: RecBoleSubject, listener: Listener) -> tuple[Anchors, Outcomes | None]:
+    """Anchors of a run, and the outcomes they were chosen from (probe only)."""
+    settings = keys.settings
+    parts = keys.probe.with_name(f"{keys.probe.name}.parts")
+    reports: list[Callable[[int], None]] = []
+
+    def progress(_title: str, _done: int, total: int) -> None:
+        if not reports:
+            reports.append(listener.stage("Finding anchors", total))
+        reports[0](1)
+
+    options = {"seed": settings.seed, "folder": parts, "progress": progress}
+    if settings.anchors.source == "bilevel":
+        return _kept(Anchors, keys.probe, lambda: bilevel(subject, settings.anchors, **options)), None
+    run = lambda: probe(subject, settings.anchors, say=listener.say, training_progress=False, **options)  # noqa: E731
+    outcomes = _kept(Outcomes, keys.probe, run)
+    return choose_anchors(outcomes, settings.anchors), outcomes
+
+
+def _kept(kind: type[Any], folder: Any, run: Callable[[], Any]) -> Any:
+    """Read a record, or make and store it; a damaged one is made anew."""
+    if (folder / "manifest.json").is_file():
+        try:
+            return load_record(kind, folder)
+        except RecunlearnError:
+            pass
+    record = run()
+    save_record(record, folder)
+    return record
+
+
+def _expected_seconds(engine: Tracer, total: int) -> float:
+    batch = next(engine.subject.batches(batch_size=engine.chunk, per_entity=engine.settings.per_user))
+    engine.attribute(batch)
+    began = time.perf_counter()
+    for _ in range(2):
+        engine.attribute(batch)
+    return (time.perf_counter() - began) / 2 / len(batch) * total
+
+
+def _duration(seconds: float) -> str:
+    return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
+
+
+def _losses(subject: RecBoleSubject, listener: Listener) -> tuple[Array, Array]:
+    """Loss of every user, and under the population-mean vector: ``[n]`` each; the latter NaN without vectors.
+
+    Everybody is absent once: half of the users at a time, so that the mean is over the other half.
+    """
+    everyone = np.arange(len(subject.entities))
+    batches = samples(subject, everyone, 0)
+    loss = entity_losses(subject, subject.model, batches, everyone)
+    unknown = np.full(len(everyone), np.nan)
+    for half in (everyone[::2], everyone[1::2]):
+        model = subject.population_rows(subject.model, half)
+        unknown[half] = entity_losses(subject, model, batches, half)
+    return loss, np.where(np.nanmax(np.abs(unknown - loss)) > 0, unknown, np.nan)
+
+
+def _table(
+    subject: RecBoleSubject, circuits: Circuits, scores: Scores, losses: tuple[Array, Array]
+) -> pd.DataFrame:
+    loss, unknown = losses
+    return pd.DataFrame(
+        {
+            "user_id": pd.Series(scores.entities.tolist(), dtype=object),
+            "n_interactions": subject.n_samples(),
+            "cud": scores.cud,
+            "percentile": scores.percentile,
+            "band": scores.band,
+            "cud_low": scores.cud_low,
+            "cud_high": scores.cud_high,
+            "s_easy": scores.s_easy,
+            "s_hard": scores.s_hard,
+            "is_anchor": scores.is_anchor,
+            "completeness_gap": circuits.gap,
+            "mean_item_popularity": subject.covariates()["mean_item_popularity"],
+            "loss": loss,
+            "personalisation_gap": unknown - loss,
+        }
+    )
+
+
+def _warn_about_model(subject: RecBoleSubject, say: Callable[[str], None]) -> None:
+    if not subject.beats_popularity():
+        name = subject.main_metric
+        ours, theirs = subject.metrics["test"][name], subject.popularity_metrics["test"][name]
+        say(
+            f"Warning: the model does not beat the popularity baseline ({name} {ours:.4f} against "
+            f"{theirs:.4f}). Its circuits say little about users: train it longer or choose another model."
+        )
+
+
+def _warn_about_scores(circuits: Circuits, anchors: Anchors, say: Callable[[str], None]) -> None:
+    wide = float(np.nanmean(circuits.gap > LARGE_GAP))
+    if wide > LARGE_GAP:
+        say(
+            f"Warning: {wide:.0%} of the users have a completeness gap above {LARGE_GAP:.0%}: their circuits "
+            "miss part of the prediction. Raise --steps."
+        )
+    w = anchors.agreement.get("kendall_w_methods")
+    if w is not None and w < WEAK_AGREEMENT:
+        say(
+            f"Warning: the unlearning methods hardly agree on who is hard (Kendall's W {w:.2f}). Raise "
+            "[anchors] seeds or pool, or name the one method that will be used."
+        )
+
+
+def _summary(
+    keys: Keys,
+    subject: RecBoleSubject,
+    circuits: Circuits,
+    anchors: Anchors,
+    outcomes: Outcomes | None,
+    table: pd.DataFrame,
+    warnings: list[str],
+    seconds: dict[str, float],
+) -> dict[str, Any]:
+    facts = dict(subject.describe())
+    others = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
+    return {
+        "dataset": facts["data"],
+        "model": facts["model"],
+        "settings": keys.settings.model_dump(mode="json"),
+        "positives": facts["positives"],
+        "users": len(table),
+        "scored": int(table["cud"].notna().sum()),
+        "traced_interactions": int(circuits.n_samples.sum()),
+        "edges": len(circuits.edges),
+        "median_completeness_gap": float(np.nanmedian(circuits.gap)),
+        "epochs": subject.epochs,
+        "metrics": {k: dict(v) for k, v in subject.metrics.items()},
+        "popularity_metrics": {k: dict(v) for k, v in subject.popularity_metrics.items()},
+        "anchors": {"easy": len(anchors.easy), "hard": len(anchors.hard), **anchors.agreement},
+        "budgets": {} if outcomes is None else dict(outcomes.budgets),
+        "retraining_noise": None if outcomes is None else outcomes.noise,
+        "spearman": {c: _number(spearman(table["cud"].to_numpy(), table[c].to_numpy())) for c in others},
+        "warnings": warnings,
+        "seconds": dict(seconds),
+        "model_folder": str(keys.model),
+        "versions": {
+            p: version(p) for p in ("recunlearn", "recbole", "torch", "captum", "lightning", "numpy")
+        },
+    }
+
+
+def _number(value: float) -> float | None:
+    return None if np.isnan(value) else round(value, 4)
