@@ -119,7 +119,8 @@ class ComponentPlan:
     @cached_property
     def source_columns(self) -> tuple[int, ...]:
         """Columns of the edges that leave an embedding look-up: together they carry the whole metric."""
-        columns, at = [], 0
+        columns: list[int] = []
+        at = 0
         for u, _ in self.pairs:
             width = self.components[u].groups
             if self.components[u].kind == "source":

@@ -117,7 +117,7 @@ def edge_gradients(plan: ComponentPlan, run: Pass, weights: Tensor) -> Iterator[
     def walk(
         sink: int, segment: Tensor, parents: tuple[int, ...], given: Tensor
     ) -> Iterator[tuple[int, int, Tensor]]:
-        leaves = [run.leaves[u] for u in parents]
+        leaves = [leaf for u in parents if (leaf := run.leaves[u]) is not None]
         for u, g in zip(parents, torch.autograd.grad(segment, leaves, given, retain_graph=True), strict=True):
             before = flow[u]
             flow[u] = g if before is None else before + g

@@ -96,8 +96,8 @@ def trace(
         sums.index_add_(0, at, found.edges.double().cpu())
         ones = torch.ones(len(batch), dtype=torch.float64)
         measures = (ones, found.delta.abs().double().cpu(), found.change.abs().double().cpu())
-        for tally, values in zip(tallies, measures, strict=True):
-            tally.index_add_(0, at, values)
+        for tally, measure in zip(tallies, measures, strict=True):
+            tally.index_add_(0, at, measure)
         if advance is not None:
             advance(len(batch))
     count, gap, change = tallies.numpy()

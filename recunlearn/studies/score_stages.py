@@ -113,7 +113,7 @@ def anchored(keys: Keys, subject: RecBoleSubject, listener: Listener) -> tuple[A
             reports.append(listener.stage("Finding anchors", total))
         reports[0](1)
 
-    options = {"seed": settings.seed, "folder": parts, "progress": progress}
+    options: dict[str, Any] = {"seed": settings.seed, "folder": parts, "progress": progress}
     if settings.anchors.source == "bilevel":
         return _kept(Anchors, keys.probe, lambda: bilevel(subject, settings.anchors, **options)), None
     run = lambda: probe(subject, settings.anchors, say=listener.say, training_progress=False, **options)  # noqa: E731
