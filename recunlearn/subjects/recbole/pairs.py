@@ -129,9 +129,9 @@ def _binary(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _broadcast(func: Any, a: Tensor, b: Tensor) -> Tensor:
     """``func`` of two parts into a contiguous result: torch's own choice of strides would force a copy later."""
-    if a.shape[:2] == b.shape[:2] or func not in _OUT:
+    if a.shape[:2] == b.shape[:2] or a.dim() != b.dim() or func not in _OUT:
         return func(a, b)  # type: ignore[no-any-return]
-    shape = torch.broadcast_shapes(a.shape, b.shape)
+    shape = [max(i, j) for i, j in zip(a.shape, b.shape, strict=True)]
     out = torch.empty(shape, dtype=torch.result_type(a, b), device=a.device)
     return _OUT[func](a, b, out=out)  # type: ignore[no-any-return]
 
