@@ -66,7 +66,7 @@ def _config(model, folder, sequential):
     }
 
 
-def _train(model, folder, values, seed, epochs, evaluated):
+def _train(model, values, seed, epochs, evaluated):
     from recbole.data import create_dataset, data_preparation
     from recbole.trainer import Trainer
 

@@ -37,12 +37,13 @@ QUIET = (
     (FutureWarning, r"recbole(\..*)?"),
     (DeprecationWarning, r"(recbole|numpy)(\..*)?"),
     (UserWarning, r"recbole(\..*)?"),
+    (UserWarning, r"recunlearn\.subjects\.recbole\..*"),
     (RuntimeWarning, r"recbole(\..*)?"),
     (SyntaxWarning, r"recbole(\..*)?"),
     (Warning, r"(torch\.utils\.tensorboard|tensorboard)(\..*)?"),
     (FutureWarning, r"torch\.cuda\.amp(\..*)?"),
 )
-"""Warning class and module: what RecBole's code provokes on a current stack."""
+"""Warning class and module: what RecBole's code provokes, also when called through our torch modes."""
 
 
 def _add_missing_names() -> None:
@@ -56,7 +57,7 @@ def _add_missing_names() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run RecBole code: prints go to stderr, log and known warnings stay silent, anomaly mode stays off."""
+    """Run RecBole code: what it prints goes to stderr, its log and known warnings stay silent."""
     logger = logging.getLogger()
     silencer = _OnlyOthers()
     logger.addFilter(silencer)
@@ -67,7 +68,17 @@ def quiet() -> Iterator[None]:
             yield
     finally:
         logger.removeFilter(silencer)
-        torch.autograd.set_detect_anomaly(False)
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """Import RecBole code: ``sine.py``, for one, switches torch's anomaly mode on for the whole process."""
+    before = torch.is_anomaly_enabled()
+    try:
+        with quiet():
+            yield
+    finally:
+        torch.autograd.set_detect_anomaly(before)
 
 
 class _OnlyOthers(logging.Filter):
@@ -78,7 +89,7 @@ class _OnlyOthers(logging.Filter):
 
 
 _add_missing_names()
-with quiet():
+with _importing():
     import recbole.data.dataset as _datasets
     from recbole.config import Config
     from recbole.data.dataloader import TrainDataLoader, UserDataLoader
@@ -160,7 +171,7 @@ def model_class(model: str) -> Any:
     Raises:
         RecunlearnError: the model needs a package that is not installed.
     """
-    with quiet():
+    with _importing():
         try:
             return get_model(model)
         except ModuleNotFoundError as error:

@@ -30,6 +30,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "LightGCN": {"embedding_size": 64, "n_layers": 2, "learning_rate": 0.005},
     "DeepFM": {"embedding_size": 16, "mlp_hidden_size": [64, 64]},
     "SASRec": {"hidden_dropout_prob": 0.2, "attn_dropout_prob": 0.2, "learning_rate": 0.003},
+    "FEARec": {"n_layers": 2},
     "FPMC": {"train_neg_sample_args": _NEGATIVE},
     "TransRec": {"train_neg_sample_args": _NEGATIVE},
     "DIN": {"train_neg_sample_args": _NEGATIVE},

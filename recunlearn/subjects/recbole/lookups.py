@@ -62,8 +62,8 @@ def user_tables(lookups: list[LookUp], batch: Batch) -> dict[str | None, int]:
     user = batch.columns["user_id"]
     found = {}
     for look in lookups:
-        if look.ids.dim() in (1, 2) and len(look.ids) == len(user):
-            columns = look.ids[:, None] if look.ids.dim() == 1 else look.ids
+        if look.ids.dim() > 0 and len(look.ids) == len(user):
+            columns = look.ids.reshape(len(user), -1)
             apart = columns - user[:, None]
             same = (apart == apart[:1]).all(0) & (apart[0] >= 0)
             if same.any():
@@ -106,8 +106,7 @@ class _MeanRows:
 
     def __call__(self, *args: Any) -> Any:
         outputs = type(self.model).forward(self.model, *args)
-        replaced = [self._replace(o) for o in outputs]
-        return tuple(replaced)
+        return tuple(map(self._replace, outputs)) if isinstance(outputs, tuple) else outputs
 
     def _replace(self, table: Any) -> Any:
         if not isinstance(table, Tensor) or table.dim() != 2 or len(table) != len(self.inside) + 1:

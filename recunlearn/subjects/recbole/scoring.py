@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from recunlearn.subjects.recbole.compat import Interaction
+from recunlearn.subjects.recbole.compat import Interaction, quiet
 
 _SIGMOIDS = frozenset({torch.sigmoid, torch.Tensor.sigmoid, torch.special.expit, functional.sigmoid})
 _VIEWS = frozenset(
@@ -22,6 +22,10 @@ _VIEWS = frozenset(
         torch.flatten,
     }
 )
+
+
+_GIVE_PROBABILITIES = frozenset({"RepeatNet"})
+"""Models whose ``full_sort_predict`` returns the softmax instead of its logits."""
 
 
 class _Predicting(TorchFunctionMode):
@@ -111,8 +115,13 @@ def pair_scores(model: nn.Module, columns: Mapping[str, Tensor]) -> tuple[Tensor
 
 def all_scores(model: Any, columns: Mapping[str, Tensor]) -> Tensor:
     """``[B, n_items]`` logits over all items (softmax models)."""
-    size = len(columns["item_id"])
-    return model.full_sort_predict(Interaction(dict(columns))).reshape(size, -1)
+    with quiet():
+        scores: Tensor = model.full_sort_predict(Interaction(dict(columns))).reshape(
+            len(columns["item_id"]), -1
+        )
+    if type(model).__name__ in _GIVE_PROBABILITIES:
+        return scores.clamp_min(torch.finfo(scores.dtype).tiny).log()
+    return scores
 
 
 def log_likelihood(objective: str, model: nn.Module, columns: Mapping[str, Tensor]) -> Tensor:
@@ -144,7 +153,7 @@ def raw_scores(model: nn.Module, columns: Mapping[str, Tensor]) -> Tensor:
 
 def _predict_pair(model: Any, rows: tuple[Mapping[str, Tensor], ...]) -> list[Tensor]:
     predict: Callable[[Any], Tensor] = model.predict
-    with _Predicting() as mode:
+    with quiet(), _Predicting() as mode:
         return [mode.before_sigmoid(predict(Interaction(dict(columns)))) for columns in rows]
 
 

@@ -148,10 +148,11 @@ class _Module(lightning.LightningModule):
 
     def on_train_epoch_start(self) -> None:
         self.parts = ()
+        # As RecBole at each epoch: some models (SGL) make their augmented graphs here.
+        self.model.train()
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        with quiet():
-            losses = self.model.calculate_loss(batch)
+        losses = self._losses(batch)
         several = losses if isinstance(losses, tuple) else (losses,)
         values = tuple(part.item() for part in several)
         if not all(map(math.isfinite, values)):
@@ -162,6 +163,16 @@ class _Module(lightning.LightningModule):
         self.parts = tuple(a + b for a, b in zip(self.parts, values, strict=True)) if self.parts else values
         loss: Any = sum(losses) if isinstance(losses, tuple) else losses
         return loss  # type: ignore[no-any-return]
+
+    def _losses(self, batch: Any) -> Any:
+        try:
+            with quiet():
+                return self.model.calculate_loss(batch)
+        except (ValueError, RuntimeError, IndexError, KeyError, ZeroDivisionError) as error:
+            raise RecunlearnError(
+                f"RecBole's loss of {self.name} fails on this data with these parameters "
+                f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'})."
+            ) from error
 
     @property
     def epoch_loss(self) -> float:
@@ -193,6 +204,7 @@ class _Watch(lightning.Callback):
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         journal = self.journal
+        pl_module.model.eval()
         due = self.patience is not None and (journal.epoch + 1) % self.step == 0
         metrics = evaluate(self.bundle, pl_module.model, "valid") if due else {}
         journal.record(pl_module.epoch_loss, metrics, metrics.get(main_metric(self.bundle)))
