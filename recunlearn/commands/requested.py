@@ -115,10 +115,15 @@ def _column(file: Path, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
 def unknown_sentence(unknown: Sequence[str], known: Sequence[str], file: Path, dataset: str) -> str:
     """Name users that the data set does not have."""
     close = near_miss(unknown[0], known) if len(unknown) == 1 else ""
+    verb = "is" if len(unknown) == 1 else "are"
     return (
-        f"{len(unknown)} users of {file} are not in the data set '{dataset}': {_named(unknown)}.{close} Correct "
-        "the file, or add --on-missing skip."
+        f"{_count(unknown)} of {file} {verb} not in the data set '{dataset}': "
+        f"{_named(unknown)}.{close} Correct the file, or add --on-missing skip."
     )
+
+
+def _count(users: Sequence[str]) -> str:
+    return "1 user" if len(users) == 1 else f"{len(users)} users"
 
 
 def _named(ids: Sequence[str]) -> str:
@@ -133,14 +138,12 @@ def missing_sentence(missing: Sequence[str], table: Any, file: Path, settings: A
     unscored = set(table["user_id"][table["cud"].isna()])
     raw = set(load_interactions(settings.dataset).users.tolist()) | unscored
     groups = {
-        "are not in the data set": [u for u in missing if u not in raw],
-        "have no positive interaction (filtered by the minimum rating)": [
-            u for u in missing if u in raw - unscored
-        ],
-        "have no training interaction": [u for u in missing if u in unscored],
+        f"not in the data set '{settings.dataset}'": [u for u in missing if u not in raw],
+        "filtered out by the minimum rating": [u for u in missing if u in raw - unscored],
+        "without a training interaction": [u for u in missing if u in unscored],
     }
     parts = []
     for reason, ids in groups.items():
         if ids:
-            parts.append(f"{_named(ids)} {reason} '{settings.dataset}'.")
-    return f"{len(missing)} users of {file} cannot be scored: " + " ".join(parts)
+            parts.append(f"{reason}: {_named(ids)}")
+    return f"{_count(missing)} of {file} cannot be scored ({'; '.join(parts)})."

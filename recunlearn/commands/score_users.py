@@ -134,7 +134,7 @@ def _find(scores: Any, asked: list[str], file: Any, on_missing: str, settings: A
         sentence = missing_sentence(missing, table, file, settings)
         if on_missing == "error":
             raise UsageError(f"{sentence} Correct the file, or add --on-missing skip.")
-        typer.echo(f"Warning: {sentence} They are skipped.", err=True)
+        typer.echo(f"Warning: {sentence} Skipped.", err=True)
     return [u for u in asked if u in known]
 
 

@@ -13,16 +13,21 @@ from rich.text import Text
 COLOURS = {"easy": "green", "medium": "yellow", "hard": "red"}
 HEADERS = {
     "user_id": "user",
-    "n_interactions": "interactions",
+    "n_interactions": "inter.",
     "cud": "CUD",
-    "interval": "95 % (anchors)",
-    "percentile": "percentile",
+    "interval": "95 %",
+    "percentile": "pct",
     "band": "band",
-    "s_easy": "s easy",
-    "s_hard": "s hard",
+    "s_easy": "s_E",
+    "s_hard": "s_H",
     "loss": "loss",
-    "personalisation_gap": "pers. gap",
+    "personalisation_gap": "gap",
 }
+LEGEND = (
+    "95 %: over resampled anchors; pct: percentile; s_E, s_H: similarity to the easy and hard anchors; "
+    "gap: personalisation gap; *: an anchor"
+)
+LEFT = ("user_id", "band")
 
 
 @dataclass(frozen=True)
@@ -55,10 +60,10 @@ def _row(r: Mapping[Any, Any]) -> dict[str, str]:
     return {
         "user_id": str(r["user_id"]),
         "n_interactions": f"{r['n_interactions']:,}",
-        "cud": f"{r['cud']:.3f}" if scored else "no score",
-        "interval": f"{r['cud_low']:.3f} to {r['cud_high']:.3f}" if scored else "",
+        "cud": f"{r['cud']:.3f}" if scored else "none",
+        "interval": f"{r['cud_low']:.2f}-{r['cud_high']:.2f}" if scored else "",
         "percentile": f"{r['percentile']:.0f}" if scored else "",
-        "band": str(r["band"]) + (" (anchor)" if r["is_anchor"] else ""),
+        "band": str(r["band"]) + ("*" if r["is_anchor"] else ""),
         "s_easy": _figure(r["s_easy"]),
         "s_hard": _figure(r["s_hard"]),
         "loss": _figure(r["loss"]),
@@ -67,7 +72,7 @@ def _row(r: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _figure(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.3f}"
+    return "" if math.isnan(value) else f"{value:.2f}"
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -91,7 +96,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         "personalisation_gap": "personalisation gap",
     }
     known = [f"{names[k]} {v:+.2f}" for k, v in rho.items() if v is not None]
-    lines.append(("rank correlation of CUD with", ", ".join(known)))
+    lines.append(("CUD against", f"{', '.join(known)} (Spearman)"))
     return lines
 
 
@@ -129,19 +134,13 @@ def _anchors(summary: Mapping[str, Any]) -> str:
 
 
 def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, str]]) -> None:
-    """Print the sections as one table and the facts below."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for key, header in HEADERS.items():
-        table.add_column(header, justify="left" if key in ("user_id", "band") else "right", no_wrap=True)
+    """Print the sections, aligned with each other, and the facts below."""
+    rows = [HEADERS, *(row for part in parts for row in part.rows)]
+    widths = {key: max(len(row[key]) for row in rows) for key in HEADERS}
     for i, part in enumerate(parts):
-        if i:
-            table.add_row()
-        table.add_row(Text(part.title, style="bold cyan"))
-        for row in part.rows:
-            colour = COLOURS.get(row["band"].split(" ")[0], "")
-            styled = ("cud", "band")
-            table.add_row(*(Text(row[k], style=colour if k in styled else "") for k in HEADERS))
-    console.print(table)
+        console.print(Text(part.title, style="bold cyan"))
+        console.print(_table(part, widths, header=i == 0))
+    console.print(Text(LEGEND, style="dim"))
     console.print()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -149,3 +148,14 @@ def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, 
     for label, text in lines:
         grid.add_row(label, Text(text))
     console.print(grid)
+
+
+def _table(part: Section, widths: Mapping[str, int], *, header: bool) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 1))
+    for key, name in HEADERS.items():
+        side = "left" if key in LEFT else "right"
+        table.add_column(name, justify=side, width=widths[key], overflow="ellipsis", no_wrap=True)
+    for row in part.rows:
+        colour = COLOURS.get(row["band"].rstrip("*"), "")
+        table.add_row(*(Text(row[k], style=colour if k in ("cud", "band") else "") for k in HEADERS))
+    return table

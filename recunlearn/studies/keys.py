@@ -45,6 +45,7 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
     """
     if checkpoint is not None:
         manifest = read_checkpoint(checkpoint)
+        _check_data(checkpoint, manifest, settings.dataset)
         settings = settings.model_copy(update={k: manifest[k] for k in ("model", "min_rating")})
         identity: Any = [manifest["weights_hash"], manifest["data_hash"]]
         folder = Path(checkpoint)
@@ -65,6 +66,14 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
     }
     stages = {name: paths.cache() / name / key for name, key in hashes.items()}
     return Keys(settings=settings, model=folder, **stages)
+
+
+def _check_data(folder: Path, manifest: dict[str, Any], dataset: str) -> None:
+    if manifest["data_hash"] != data_hash(dataset):
+        raise CheckpointError(
+            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents than "
+            f"'{dataset}' has now. Name the data it was trained on with --dataset, or train again."
+        )
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:
