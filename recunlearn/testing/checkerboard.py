@@ -140,6 +140,12 @@ class CheckerboardWorld:
         """None beyond what every subject has."""
         return {}
 
+    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
+        """``mean_item_popularity``: how many users consumed a user's items, averaged; NaN without any."""
+        popularity = self.consumed.sum(0).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            return {"mean_item_popularity": self.consumed @ popularity / self.consumed.sum(1)}
+
     def describe(self) -> Mapping[str, object]:
         """Data and weights by content hash."""
         weights = {name: value.detach().numpy() for name, value in self.model.state_dict().items()}

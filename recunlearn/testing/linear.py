@@ -162,6 +162,10 @@ class LinearWorld:
         """None beyond what every subject has."""
         return {}
 
+    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
+        """``mean_item_popularity``: users of the same kind, who all consume the same items."""
+        return {"mean_item_popularity": np.bincount(self.kind)[self.kind].astype(np.float64)}
+
     def describe(self) -> Mapping[str, object]:
         """Weights by content hash."""
         weights = {name: value.detach().numpy() for name, value in self.model.state_dict().items()}

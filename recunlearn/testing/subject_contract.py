@@ -174,6 +174,12 @@ class SubjectContract:
         torch.testing.assert_close(new[~mine], old[~mine], atol=1e-5, rtol=1e-4)
         assert bool((new[mine] - old[mine]).abs().max() > 1e-6) == self.has_entity_vectors
 
+    def test_covariates_are_one_figure_an_entity(self, subject: Subject) -> None:
+        """Named columns over entities; NaN only where there is no sample."""
+        for values in subject.covariates().values():
+            assert values.shape == subject.entities.shape
+            assert np.isfinite(values[subject.n_samples() > 0]).all()
+
     def test_description_identifies_the_model(self, subject: Subject) -> None:
         """Plain values, the same each time."""
         assert dict(subject.describe()) == dict(subject.describe())
