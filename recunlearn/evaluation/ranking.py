@@ -33,7 +33,7 @@ def precision(hits: Hits, positives: Counts, k: int) -> Floats:
 
 def hit(hits: Hits, positives: Counts, k: int) -> Floats:
     """1 where the top k holds a positive, else 0: [U]. NaN without positives."""
-    return _ratio(hits[:, :k].any(1), positives > 0)
+    return _ratio(hits[:, :k].max(1, initial=False), positives > 0)
 
 
 def mrr(hits: Hits, positives: Counts, k: int) -> Floats:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import pandas as pd
 from rich.console import Console
@@ -153,7 +153,7 @@ def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, 
 def _table(part: Section, widths: Mapping[str, int], *, header: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 1))
     for key, name in HEADERS.items():
-        side = "left" if key in LEFT else "right"
+        side: Literal["left", "right"] = "left" if key in LEFT else "right"
         table.add_column(name, justify=side, width=widths[key], overflow="ellipsis", no_wrap=True)
     for row in part.rows:
         colour = COLOURS.get(row["band"].rstrip("*"), "")

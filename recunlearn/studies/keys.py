@@ -71,8 +71,8 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
 def _check_data(folder: Path, manifest: dict[str, Any], dataset: str) -> None:
     if manifest["data_hash"] != data_hash(dataset):
         raise CheckpointError(
-            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents than "
-            f"'{dataset}' has now. Name the data it was trained on with --dataset, or train again."
+            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents "
+            f"than '{dataset}' has now. Name the data it was trained on with --dataset, or train again."
         )
 
 

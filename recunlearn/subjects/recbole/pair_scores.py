@@ -55,7 +55,7 @@ class Scorer:
         return self._tiles(rows, shared=self.tolerance > 0)
 
     def plain(self, rows: Tensor) -> Tensor:
-        """Scores of some rows by the model's own ``predict`` of ordinary columns: ``[len(rows), n_items]``."""
+        """Scores by the model's own ``predict`` of ordinary columns: ``[len(rows), n_items]``."""
         columns = {k: v[rows] for k, v in self.inputs.interaction.items()}
         return self._tiles(Interaction(columns).to(self.device), shared=False)
 
@@ -69,7 +69,8 @@ class Scorer:
             return 0.0
         scale = float(plain.abs().max())
         gap = float((plain - shared).abs().max())
-        # Written so that NaN is refused too. Sums of a few hundred float32 terms in another order agree to 1e-6.
+        # Written so that NaN is refused too. Sums of a few hundred float32 terms in another order agree
+        # to 1e-6.
         if not gap <= 1e-5 * scale:
             return 0.0
         return 8 * max(gap, torch.finfo(plain.dtype).eps * scale)
@@ -111,7 +112,7 @@ class ItemScores(nn.Module):
 
 
 def _interaction(columns: dict[str, Tensor], length: int) -> Any:
-    """Fill an Interaction directly: its constructor measures every column, which would make it an ordinary tensor."""
+    """Fill an Interaction directly: its constructor would measure, and so unfold, every column."""
     made = Interaction({})
     made.interaction, made.length = columns, length
     return made

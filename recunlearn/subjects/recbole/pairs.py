@@ -52,7 +52,9 @@ class PairColumn(Tensor):
         return func(*_dense(args), **_dense(kwargs)) if result is NotImplemented else result
 
     @classmethod
-    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         """Serve what bypasses ``__torch_function__``."""
         return func(*_dense(args), **_dense(kwargs or {}))
 
@@ -128,7 +130,7 @@ def _binary(func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _broadcast(func: Any, a: Tensor, b: Tensor) -> Tensor:
-    """``func`` of two parts into a contiguous result: torch's own choice of strides would force a copy later."""
+    """``func`` of two parts into a contiguous result: torch's own strides would force a copy later."""
     if a.shape[:2] == b.shape[:2] or a.dim() != b.dim() or func not in _OUT:
         return func(a, b)  # type: ignore[no-any-return]
     shape = [max(i, j) for i, j in zip(a.shape, b.shape, strict=True)]

@@ -1,4 +1,4 @@
-"""Full-ranking evaluation of a RecBole model on data sets that RecBole built, and evaluation of labelled rows."""
+"""Full-ranking evaluation on data sets that RecBole built, and evaluation of labelled rows."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -77,7 +77,7 @@ class RankingTask:
         return pd.DataFrame({"user_id": self._tokens(self.dataset.uid_field, self.user), **values})
 
     def ranks(self, model: nn.Module) -> pd.DataFrame:
-        """Rank (from 1) of every relevant item among the items not masked: ``user_id``, ``item_id``, ``rank``."""
+        """Rank (from 1) of every relevant item among those not masked: ``user_id``, ``item_id``, ``rank``."""
         found = []
         with _evaluating(model):
             for start, scores, relevant in self._scored(Scorer(model, self.inputs, self._items())):
@@ -160,7 +160,7 @@ class RankingTask:
 
 
 def labelled_metrics(model: nn.Module, part: Any) -> dict[str, float]:
-    """``auc`` and ``logloss`` over the rows of a data set that carry their own label, as RecBole's labelled mode."""
+    """``auc`` and ``logloss`` over rows that carry their own label, as RecBole's labelled mode."""
     parameter = next(model.parameters(), None)
     device = "cpu" if parameter is None else parameter.device
     predict: Any = model.predict
