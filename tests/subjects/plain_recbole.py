@@ -44,9 +44,8 @@ def train(model, data, folder, *, seed, epochs, sequential=False, evaluated=Fals
     argv, sys.argv = sys.argv, ["plain"]
     try:
         with quiet():
-            return _train(
-                model, folder, {**_config(model, folder, sequential), **config}, seed, epochs, evaluated
-            )
+            values = {**_config(model, folder, sequential), **config}
+            return _train(model, values, seed, epochs, evaluated)
     finally:
         sys.argv = argv
 
@@ -77,8 +76,20 @@ def _train(model, values, seed, epochs, evaluated):
     made = config.model_class(config, loaders[0].dataset)
     trainer = Trainer(config, made)
     if evaluated:
-        trainer.fit(loaders[0], loaders[1], verbose=False, saved=False, show_progress=False)
-        trainer.test = trainer.evaluate(loaders[2], load_best_model=False)
+        _fit_evaluated(trainer, loaders)
     else:
         trainer.fit(loaders[0], verbose=False, saved=False, show_progress=False)
     return list(trainer.train_loss_dict.values()), made, trainer
+
+
+def _fit_evaluated(trainer, loaders):
+    """Stop early as RecBole does; ``trainer.best``: epoch, validation score and test metrics of the best."""
+    trainer.best = None
+
+    def after_epoch(epoch, score):
+        if trainer.best is None or score > trainer.best[1]:
+            test = trainer.evaluate(loaders[2], load_best_model=False)
+            trainer.best = (epoch + 1, float(score), {k: float(v) for k, v in test.items()})
+
+    options = {"verbose": False, "saved": False, "show_progress": False}
+    trainer.fit(loaders[0], loaders[1], callback_fn=after_epoch, **options)

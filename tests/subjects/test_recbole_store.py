@@ -220,7 +220,7 @@ def test_a_loss_that_is_no_number_is_one_sentence(tmp_path):
 
 
 def test_early_stopping_keeps_the_best_weights(monkeypatch):
-    """Scores .1 .3 .2 .2: with patience 2 the fourth epoch is the last, and the weights of the second stay."""
+    """Scores .1 .3 .2 .2: with patience 2 the fourth epoch is the last, the second epoch's weights stay."""
     scores = iter([0.1, 0.3, 0.2, 0.2, 0.9])
     monkeypatch.setattr(training, "evaluate", lambda *_: {"ndcg@10": next(scores)})
     bundle = make_bundle(small_data(), settings("BPR", embedding_size=4))

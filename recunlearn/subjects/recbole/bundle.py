@@ -21,6 +21,7 @@ from recunlearn.subjects.recbole.compat import (
     make_config,
 )
 from recunlearn.subjects.recbole.dataset import Tables, build_splits, make_dataset
+from recunlearn.subjects.recbole.defaults import BIG_BATCH, BIG_DATA
 from recunlearn.subjects.recbole.names import family_of
 from recunlearn.subjects.recbole.parameters import epochs_of, recbole_defaults, resolve
 
@@ -73,6 +74,8 @@ def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: 
     """
     family = family_of(settings.model)
     params = resolve(settings.model, settings.training.params)
+    if len(interactions) >= BIG_DATA and "train_batch_size" not in settings.training.params:
+        params["train_batch_size"] = BIG_BATCH
     labelled = family == "context-aware" and interactions.rating is not None
     data = interactions if labelled else positives(interactions, settings.min_rating)
     _check_columns(settings.model, family, params, data)

@@ -28,7 +28,7 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     },
     "BPR": {"embedding_size": 64, "learning_rate": 0.002},
     "LightGCN": {"embedding_size": 64, "n_layers": 2, "learning_rate": 0.005},
-    "DeepFM": {"embedding_size": 16, "mlp_hidden_size": [64, 64]},
+    "DeepFM": {"embedding_size": 16, "mlp_hidden_size": [64, 64], "learning_rate": 0.002},
     "SASRec": {"hidden_dropout_prob": 0.2, "attn_dropout_prob": 0.2, "learning_rate": 0.003},
     "FEARec": {"n_layers": 2},
     "FPMC": {"train_neg_sample_args": _NEGATIVE},
@@ -37,7 +37,10 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "DIEN": {"train_neg_sample_args": _NEGATIVE},
 }
 
-FAMILY_EPOCHS = {"general": 30, "context-aware": 15, "sequential": 15}
+BIG_DATA, BIG_BATCH = 500_000, 8192
+"""From that many interactions on the default batch is larger: fewer steps, the same quality."""
+
+FAMILY_EPOCHS = {"general": 30, "context-aware": 25, "sequential": 12}
 """Most epochs; early stopping usually ends sooner."""
 
 EPOCHS: dict[str, int] = {}
