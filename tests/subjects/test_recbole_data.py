@@ -11,9 +11,11 @@ from test_recbole_subject import small_data
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.errors import DataError, UsageError
+from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.settings import ScoreSettings, TrainingSettings
 from recunlearn.subjects.recbole.bundle import make_bundle
 from recunlearn.subjects.recbole.compat import RepeatableSampler, Sampler, quiet
+from recunlearn.subjects.recbole.samples import Samples
 from recunlearn.subjects.recbole.sampling import FixedNegatives, TrainRepeatableSampler, TrainSampler, Used
 
 
@@ -187,3 +189,22 @@ def test_numerical_features_are_used_when_named():
     assert "income" not in bundle("FM", data).train[np.array([0])].columns
     named = bundle("FM", data, params={"numerical_features": ["income"]})
     assert named.train[np.array([0, 1])]["income"].shape == (2, 2)
+
+
+@pytest.mark.parametrize("time", [True, False])
+@pytest.mark.parametrize("cap", [None, 1, 3, 50])
+def test_rows_of_some_users_by_brute_force(time, cap):
+    """In the order asked for; at most ``cap`` each: the last by time, else those with the smallest hash."""
+    made = bundle("BPR", small_data(time=time))
+    samples = Samples(made)
+    user, item = (made.train.inter_feat[c].numpy() for c in ("user_id", "item_id"))
+    hashed = uniform((user * (len(made.items) + 1) + item).astype(np.uint64), 5)
+    expected = []
+    for entity in (7, 2, 29, 0):
+        rows = np.flatnonzero(user == entity + 1)
+        if time:
+            rows = rows[np.argsort(made.time[made.train.rows[rows]])][-(cap or 99) :]
+        else:
+            rows = np.sort(rows[np.argsort(hashed[rows])][:cap])
+        expected += rows.tolist()
+    assert samples.rows(np.array([7, 2, 29, 0]), cap, seed=5).tolist() == expected

@@ -30,17 +30,22 @@ class Samples:
 
     def rows(self, entities: IntArray, per_entity: int | None = None, seed: int = 0) -> IntArray:
         """Rows of ``entities`` in that order, at most ``per_entity`` each: the last by time, or by hash."""
-        parts = [self._of(int(e), per_entity, seed) for e in entities]
-        return np.concatenate(parts) if parts else np.zeros(0, dtype=np.int64)
-
-    def _of(self, entity: int, cap: int | None, seed: int) -> IntArray:
-        rows = self._order[self._start[entity] : self._start[entity + 1]]
-        if cap is None or len(rows) <= cap:
-            return rows
+        start, end = self._start[entities], self._start[np.asarray(entities) + 1]
+        if per_entity is None:
+            return self._order[_ranges(start, end)]
         if self._bundle.time is not None:
-            return rows[-cap:]
-        chosen = np.argsort(uniform(self._pairs(rows), seed), kind="stable")[:cap]
-        return rows[np.sort(chosen)]
+            return self._order[_ranges(np.maximum(start, end - per_entity), end)]
+        kept = np.sort(self._by_hash(seed)[_ranges(start, np.minimum(end, start + per_entity))])
+        # Places within the order are ascending user by user; give them back in the order asked for.
+        owner = np.searchsorted(self._start, kept, side="right") - 1
+        place = np.argsort(np.asarray(entities), kind="stable")
+        rank = np.empty(len(self.counts), dtype=np.int64)
+        rank[np.asarray(entities)[place]] = place
+        return self._order[kept[np.argsort(rank[owner], kind="stable")]]
+
+    def _by_hash(self, seed: int) -> IntArray:
+        """Places of the order, user by user, shuffled within each user by a hash of the pair."""
+        return np.lexsort((uniform(self._pairs(self._order), seed), self.user[self._order]))
 
     def _pairs(self, rows: IntArray) -> NDArray[np.uint64]:
         return (self.user[rows] * (len(self._bundle.items) + 1) + self.item[rows]).astype(np.uint64)
@@ -73,3 +78,10 @@ class Samples:
             other = self._bundle.train.join(other)
         other.add_prefix("neg_")
         data.update(other)
+
+
+def _ranges(start: IntArray, end: IntArray) -> IntArray:
+    """``[start_0 .. end_0), [start_1 .. end_1), ...`` in a row."""
+    size = end - start
+    before = np.cumsum(size) - size
+    return np.repeat(start - before, size) + np.arange(size.sum())
