@@ -26,7 +26,7 @@ Array = NDArray[np.float64]
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 """Called with what was finished, how many parts are done and how many there are."""
-TIMED_STEPS = 3
+TIMED_STEPS = 5
 TYPICAL_STEPS = 60
 
 
@@ -186,9 +186,10 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     method = max(methods, key=lambda m: (m.retains, list(REGISTRY).index(m.name)))
     run = study.trainer.run(method, seed=study.seed, learning_rate=study.settings.learning_rate)
     next(run)  # the first step pays for allocation
-    began = time.perf_counter()
-    model = next(islice(run, TIMED_STEPS - 1, None))
-    step = (time.perf_counter() - began) / TIMED_STEPS
+    marks = [time.perf_counter()]
+    for model in islice(run, TIMED_STEPS):
+        marks.append(time.perf_counter())
+    step = float(np.median(np.diff(marks)))  # one step may wait for something else on the machine
     began = time.perf_counter()
     study.losses(model)
     look = time.perf_counter() - began

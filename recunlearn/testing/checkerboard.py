@@ -137,10 +137,6 @@ class CheckerboardWorld:
         return PlanHints()
 
     def covariates(self) -> Mapping[str, NDArray[np.float64]]:
-        """None beyond what every subject has."""
-        return {}
-
-    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
         """``mean_item_popularity``: how many users consumed a user's items, averaged; NaN without any."""
         popularity = self.consumed.sum(0).astype(np.float64)
         with np.errstate(invalid="ignore"):

@@ -159,10 +159,6 @@ class LinearWorld:
         return PlanHints()
 
     def covariates(self) -> Mapping[str, NDArray[np.float64]]:
-        """None beyond what every subject has."""
-        return {}
-
-    def covariates(self) -> Mapping[str, NDArray[np.float64]]:
         """``mean_item_popularity``: users of the same kind, who all consume the same items."""
         return {"mean_item_popularity": np.bincount(self.kind)[self.kind].astype(np.float64)}
 
