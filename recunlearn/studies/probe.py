@@ -187,11 +187,11 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     run = study.trainer.run(method, seed=study.seed, learning_rate=study.settings.learning_rate)
     next(run)  # the first step pays for allocation
     marks = [time.perf_counter()]
-    for model in islice(run, TIMED_STEPS):
+    for _ in islice(run, TIMED_STEPS):
         marks.append(time.perf_counter())
     step = float(np.median(np.diff(marks)))  # one step may wait for something else on the machine
     began = time.perf_counter()
-    study.losses(model)
+    study.losses(study.subject.model)
     look = time.perf_counter() - began
     runs = len(methods) * study.settings.seeds
     seconds = runs * TYPICAL_STEPS * step + len(methods) * 25 * look
