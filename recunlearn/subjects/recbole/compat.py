@@ -1,7 +1,7 @@
 """The only file that imports recbole: shims for a current stack, and the RecBole names that the adapter uses.
 
 RecBole 1.2.1 reads the command line, evaluates strings, patches numpy, sets CUDA_VISIBLE_DEVICES and switches
-torch's anomaly mode on. Nothing of that reaches this program: see docs/decisions/recbole.md.
+torch's anomaly mode on. Nothing of that reaches this program: see docs/decisions/0002-recbole.md.
 """
 
 import contextlib
@@ -112,11 +112,13 @@ __all__ = [
     "SequentialDataset",
     "TrainDataLoader",
     "UserDataLoader",
+    "build_model",
     "dataset_base",
     "init_seed",
     "make_config",
     "model_class",
     "quiet",
+    "recbole_version",
     "with_seed",
 ]
 

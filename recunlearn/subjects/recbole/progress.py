@@ -1,5 +1,6 @@
-"""A progress bar of training on stderr."""
+"""A progress bar of training on stderr, after one line with the expected time."""
 
+import time
 from typing import Any
 
 import lightning
@@ -7,8 +8,11 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 
+_WARM_UP, _TIMED = 2, 8
+
+
 class Bar(lightning.Callback):
-    """One bar over all epochs: batches done, last loss and validation score.
+    """One bar over all epochs with the best validation score; the expected time comes from eight timed batches.
 
     Args:
         title: text before the bar.
@@ -17,7 +21,8 @@ class Bar(lightning.Callback):
     """
 
     def __init__(self, title: str, epochs: int, journal: Any) -> None:
-        self._epochs, self._journal = epochs, journal
+        self._title, self._epochs, self._journal = title, epochs, journal
+        self._batches, self._began = 0, 0.0
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(),
@@ -43,6 +48,18 @@ class Bar(lightning.Callback):
     def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         """Advance by one batch."""
         self._progress.advance(self._task)
+        self._batches += 1
+        if self._batches == _WARM_UP:
+            self._began = time.perf_counter()
+        elif self._batches == _WARM_UP + _TIMED:
+            self._announce((time.perf_counter() - self._began) / _TIMED * trainer.num_training_batches)
+
+    def _announce(self, seconds: float) -> None:
+        left = self._epochs - self._journal.epoch
+        self._progress.console.print(
+            f"{self._title}: about {seconds:.1f} s an epoch without evaluation, so at most about "
+            f"{_spoken(seconds * left)} for {left} epochs; early stopping may end sooner."
+        )
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Show the newest scores."""
@@ -63,3 +80,7 @@ class Bar(lightning.Callback):
                 f", best validation score {self._journal.best_score:.4f} (epoch {self._journal.best_epoch})"
             )
         return text
+
+
+def _spoken(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
