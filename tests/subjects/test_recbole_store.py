@@ -1,5 +1,6 @@
 """Checkpoints of our own, training that resumes after a kill, and every way in which they can be broken."""
 
+import copy
 import json
 import multiprocessing
 import os
@@ -236,6 +237,16 @@ def test_a_split_without_validation_rows_trains_all_epochs():
     fitted = training.fit(make_bundle(everything, settings("BPR", embedding_size=4)), epochs=2, patience=5)
     assert fitted.best_epoch == 2
     assert fitted.valid == [{}, {}]
+
+
+def test_popularity_is_beaten_or_not_judged(saved):
+    subject = copy.copy(saved[0])
+    subject.metrics, subject.popularity_metrics = {"test": {"ndcg@10": 0.2}}, {"test": {"ndcg@10": 0.1}}
+    assert subject.beats_popularity()
+    subject.metrics = {"test": {"ndcg@10": 0.1}}
+    assert not subject.beats_popularity()
+    subject.metrics = {"test": {}}
+    assert subject.beats_popularity()
 
 
 def test_progress_goes_to_stderr(tmp_path, capfd):

@@ -7,12 +7,11 @@ import lightning
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-
 _WARM_UP, _TIMED = 2, 8
 
 
 class Bar(lightning.Callback):
-    """One bar over all epochs with the best validation score; the expected time comes from eight timed batches.
+    """One bar over all epochs with the best validation score; eight timed batches give the expected time.
 
     Args:
         title: text before the bar.

@@ -70,9 +70,10 @@ class RecBoleSubject:
         return "auc" if self.bundle.labelled else "ndcg@10"
 
     def beats_popularity(self) -> bool:
-        """Tell whether the model ranks the test part better than popularity does."""
-        ours = self.metrics.get("test", {}).get(self.main_metric, float("nan"))
-        return bool(ours > self.popularity_metrics.get("test", {}).get(self.main_metric, float("nan")))
+        """Tell whether the model does better on the test part than popularity; True if there is no test part."""
+        ours = self.metrics.get("test", {}).get(self.main_metric)
+        theirs = self.popularity_metrics.get("test", {}).get(self.main_metric)
+        return ours is None or theirs is None or ours > theirs
 
     def n_samples(self) -> IntArray:
         """Training samples of each user: ``[n_entities]``."""
