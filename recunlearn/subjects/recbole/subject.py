@@ -70,7 +70,7 @@ class RecBoleSubject:
         return "auc" if self.bundle.labelled else "ndcg@10"
 
     def beats_popularity(self) -> bool:
-        """Tell whether the model does better on the test part than popularity; True if there is no test part."""
+        """Tell whether the model does better on the test part than popularity; True without a test part."""
         ours = self.metrics.get("test", {}).get(self.main_metric)
         theirs = self.popularity_metrics.get("test", {}).get(self.main_metric)
         return ours is None or theirs is None or ours > theirs
