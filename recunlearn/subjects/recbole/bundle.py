@@ -97,7 +97,7 @@ def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: 
         items=np.asarray(dataset.field2id_token["item_id"][1:], dtype=str),
         time=data.time,
         labelled=labelled,
-        objective=_objective(config),
+        objective=objective_of(config),
         facts=_facts(interactions, settings, params, kind, labelled),
     )
 
@@ -224,7 +224,8 @@ def _values(
     }
 
 
-def _objective(config: SafeConfig) -> str:
+def objective_of(config: SafeConfig) -> str:
+    """Return the objective that RecBole trains a model on: "pointwise", "pairwise" or "softmax"."""
     if config["model"] in AUTO_ENCODERS:
         return "pointwise" if config["model"] in ("CDAE", "ENMF") else "softmax"
     if config["MODEL_TYPE"] == ModelType.SEQUENTIAL and config["loss_type"] in ("CE", "NLL"):

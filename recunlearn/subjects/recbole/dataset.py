@@ -59,7 +59,7 @@ def build_splits(dataset: Any) -> list[Any]:
         return list(dataset.build())
 
 
-class _InMemory(Dataset):
+class InMemory(Dataset):
     """Reads tables instead of files."""
 
     tables: Tables
@@ -130,7 +130,7 @@ def _column(values: pd.Series, kind: Any) -> tuple[Any, int]:
     return pd.Series(parts, index=values.index, dtype=object), max(map(len, parts), default=0)
 
 
-class _PreSplit(_InMemory):
+class _PreSplit(InMemory):
     """General and context-aware models: RecBole's benchmark style, rows in the order train, valid, test."""
 
     def _in_order(self, inter: pd.DataFrame) -> pd.DataFrame:
@@ -149,7 +149,7 @@ class _PreSplit(_InMemory):
         ]
 
 
-class _Sequences(_InMemory, SequentialDataset):
+class _Sequences(InMemory, SequentialDataset):
     """Sequential models: RecBole's augmentation over all interactions, parts by the label of the target.
 
     Deviation from RecBole: times are compared in full precision. RecBole rounds them to float32 first, which

@@ -13,6 +13,7 @@ from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
 from recunlearn.subjects.recbole.parameters import FORMAT, epochs_of
@@ -104,7 +105,7 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
             f"than '{interactions.name}' has now. Name the data it was trained on, or train again."
         )
     weights = _weights(folder, manifest)
-    bundle = make_bundle(interactions, _settings(manifest), device=resolve_device(device))
+    bundle = _bundle(interactions, manifest, resolve_device(device))
     _check_id_map(folder, manifest, bundle)
     model, _ = prepare(bundle)
     try:
@@ -167,6 +168,13 @@ def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tenso
         return load_file(folder / WEIGHTS)
     except SafetensorError as error:
         raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). Train again.") from None
+
+
+def _bundle(interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
+    """Prepare the data as the model saw them: by our split, or by RecBole's own for an imported model."""
+    if manifest.get("split") == SPLIT:
+        return bundle_as_written(interactions, manifest["recbole_settings"], device=device)
+    return make_bundle(interactions, _settings(manifest), device=device)
 
 
 def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:
