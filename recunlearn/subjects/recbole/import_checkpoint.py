@@ -104,8 +104,9 @@ def _trusted(file: Path) -> Any:
             f"{file} does not exist. Name the .pth file that RecBole's trainer wrote."
         ) from None
     except Exception as error:
+        first = (str(error).splitlines() or ["no further text"])[0]
         raise CheckpointError(
-            f"{file} cannot be read by torch.load ({type(error).__name__}: {str(error).splitlines()[0]}). "
+            f"{file} cannot be read by torch.load ({type(error).__name__}: {first}). "
             "If a class is missing, make its module importable, or leave out --trust-pickle."
         ) from None
 
@@ -137,7 +138,7 @@ def _content(file: Path, loaded: Any) -> dict[str, Any]:
 def _load_weights(model: nn.Module, state: Mapping[str, Tensor], file: Path, name: str) -> None:
     """Fill the model.
 
-    ``other_parameter`` is left out: trainable models keep caches there, or modules whose weights are here too.
+    ``other_parameter`` is left out: trainable models keep caches there, or modules whose weights are here.
     """
     ours = model.state_dict()
     for key, value in state.items():
@@ -192,6 +193,6 @@ def _score(bundle: Bundle, model: nn.Module, metric: str, file: Path) -> float:
     raise CheckpointError(
         f"{file} was validated by {metric} in mode '{mode}', which cannot be repeated here (random "
         f"negatives, or a metric other than {', '.join(RANKING_METRICS)} at k in mode 'full' and "
-        f"{', '.join(LABEL_METRICS)} in mode 'labeled'). Train it again with one of these as valid_metric, or "
+        f"{', '.join(LABEL_METRICS)} in mode 'labeled'). Train again with one of these as valid_metric, or "
         "train here."
     )
