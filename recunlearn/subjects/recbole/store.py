@@ -1,6 +1,7 @@
 """Our own checkpoints: weights as safetensors, a JSON manifest and the id map; no interactions, no pickle."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,7 @@ def _manifest(folder: Path) -> dict[str, Any]:
         "data_hash",
         "trained_epochs",
         "weights_hash",
+        *(("recbole_settings", "imported") if _is_imported(manifest) else ()),
     )
     if (
         not isinstance(manifest, dict)
@@ -172,9 +174,14 @@ def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tenso
 
 def _bundle(interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
     """Prepare the data as the model saw them: by our split, or by RecBole's own for an imported model."""
-    if manifest.get("split") == SPLIT:
-        return bundle_as_written(interactions, manifest["recbole_settings"], device=device)
+    if _is_imported(manifest):
+        bundle = bundle_as_written(interactions, manifest["recbole_settings"], device=device)
+        return replace(bundle, facts={**bundle.facts, "imported": manifest["imported"]})
     return make_bundle(interactions, _settings(manifest), device=device)
+
+
+def _is_imported(manifest: Any) -> bool:
+    return isinstance(manifest, dict) and manifest.get("split") == SPLIT
 
 
 def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:

@@ -163,7 +163,9 @@ class _Unpickler(pickle._Unpickler):
             return _Name(full, _REAL[full])
         if module in ("torch", "torch.storage") and name in (*_STORAGES, "UntypedStorage"):
             return _Name(name, None)
-        inert = (module, name) in _INERT or module.startswith(_INERT_PACKAGES) or self._is_settings()
+        if self._is_settings():
+            return _Name(full, lambda: Inert(full, ()))
+        inert = (module, name) in _INERT or module.startswith(_INERT_PACKAGES)
         if inert and full.replace(".", "_").isidentifier() and "." not in name:
             return _Name(full, lambda *args: Inert(full, args))
         raise _Refusal(
