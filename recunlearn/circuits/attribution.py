@@ -8,12 +8,14 @@ g_uv(a) the gradient of the metric that flows from u through v alone:
 - ``conductance``: S(u -> v) = sum_dim int g_uv(a) z_u'(a) da. After layer conductance, Dhamdhere,
   Sundararajan, Yan, 2018 (arXiv 1805.12233), read per edge; trapezoid nodes, centred differences for z'.
 
+Modules that are affine in the look-ups (a first linear layer) lie on a straight line and have one Jacobian
+for the whole path: they are not computed at its points, and the step-summed gradient goes through them once.
 For ``eap-ig`` the edges that leave the sources sum to m(actual) - m(baseline); for ``conductance`` every
 cut does.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
@@ -83,14 +85,15 @@ class Ends:
     """Both ends of the path for B samples.
 
     Args:
-        starts, ends: per source, baseline and actual, ``[B, *shape]``.
+        top: the pass at the actual values; its graph leads through the affine modules.
+        starts: z(0) of every source and affine module, ``[B, *shape]``.
         changes: per component z(1) - z(0), the speed that the score multiplies the gradient by;
-            None where the speed varies along the path (inner components under ``conductance``).
+            None where the speed varies along the path (``conductance``).
         value, change: ``[B]`` m(actual) and m(actual) - m(baseline).
     """
 
-    starts: list[Tensor]
-    ends: list[Tensor]
+    top: Pass
+    starts: dict[int, Tensor]
     changes: list[Tensor | None]
     value: Tensor
     change: Tensor
@@ -122,6 +125,7 @@ class EdgeAttribution:
         self.model, self.metric, self.plan = model, metric, plan
         self.hints, self.baseline, self.score, self.seed = hints or PlanHints(), baseline, score, seed
         self.modules = traced_modules(plan, model)
+        self._place = {pair: e for e, pair in enumerate(plan.pairs)}
         self._means: dict[str, Tensor] = {}
 
     def attribute(
@@ -145,65 +149,88 @@ class EdgeAttribution:
         """Ends of the whole block at once (as many rows as one tile), then tile after tile."""
         ends = self.ends(batch)
         path = Path.of(self.score, n_steps, ends.value.dtype, ends.value.device)
-        sums = [ends.value.new_empty(len(batch), *self.plan.components[u].shape) for u, _ in self.plan.pairs]
-        values = ends.value.new_empty(2, len(batch))
+        shapes = [c.shape for c in self.plan.components]
+        sums = [ends.value.new_empty(len(batch), *shapes[u]) for u, _ in self.plan.pairs]
+        stopped = {v: ends.value.new_empty(len(batch), *shapes[v]) for v in self.plan.affine}
         for at in range(0, len(batch), size):
-            rows = slice(at, min(at + size, len(batch)))
-            self._tile(batch[rows], ends, path, rows, sums, values)
-        if self.score == "conductance":
-            ends = replace(ends, value=values[1], change=values[1] - values[0])
+            self._tile(batch, slice(at, min(at + size, len(batch))), ends, path, sums, stopped)
+        self._through_affine(ends.top, sums, stopped)
         parts = []
         for (u, _), total in zip(self.plan.pairs, sums, strict=True):
             change = ends.changes[u]
-            parts.append(
-                self.plan.components[u].group(total.mul_((n_steps - 1) / 2 if change is None else change))
-            )
+            factor = (n_steps - 1) / 2 if change is None else change
+            parts.append(self.plan.components[u].group(total.mul_(factor)))
         edges = torch.cat(parts, 1)
         leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
         leaving[list(self.plan.source_columns)] = 1
         return EdgeAttributions(edges, edges @ leaving - ends.change, ends.change, ends.value)
 
     def _tile(
-        self, batch: Batch, ends: "Ends", path: Path, rows: slice, sums: list[Tensor], values: Tensor
+        self,
+        batch: Batch,
+        rows: slice,
+        ends: Ends,
+        path: Path,
+        sums: list[Tensor],
+        stopped: dict[int, Tensor],
     ) -> None:
-        """All steps of some samples in one pass; writes the step-weighted sums of every edge."""
+        """All steps of some samples in one pass: writes the step-weighted sums of the edges' gradients."""
         n_steps = len(path.alphas)
-        sources = [path.points(a[rows], b[rows]) for a, b in zip(ends.starts, ends.ends, strict=True)]
-        run = self.replay(batch.tile(n_steps), sources, cut=True)
-        by_step = run.value.detach().view(n_steps, -1)
-        values[0, rows], values[1, rows] = by_step[0], by_step[-1]
+        given = {i: self._on_path(i, rows, ends, path) for i in (*self.plan.sources, *self.plan.affine)}
+        run = self.replay(batch[rows].tile(n_steps), given, cut=True)
         speeds: dict[int, Tensor] = {}
-        gradients = edge_gradients(self.plan, run, path.tiled_weights(len(batch)))
-        for (u, _, g), total in zip(gradients, sums, strict=True):
+        flows: dict[int, Tensor] = {}
+        weights = path.tiled_weights(rows.stop - rows.start)
+        for u, v, g in edge_gradients(self.plan, run, weights, flows):
             steps = g.view(n_steps, -1, *g.shape[1:])
             if ends.changes[u] is None:
                 if u not in speeds:
                     speeds[u] = _differences(_tensor(run.leaves[u]).detach().view_as(steps))
                 steps = steps * speeds[u]
-            torch.sum(steps, 0, out=total[rows])
+            torch.sum(steps, 0, out=sums[self._place[u, v]][rows])
+        for v, flow in flows.items():
+            torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=stopped[v][rows])
 
-    def replay(self, batch: Batch, sources: Sequence[Tensor] | None = None, *, cut: bool = False) -> Pass:
+    def _on_path(self, i: int, rows: slice, ends: Ends, path: Path) -> Tensor:
+        """Tile of a component that lies on a straight line; one row, repeated, where nobody reads it."""
+        end = _tensor(ends.top.leaves[i]).detach()[rows]
+        if i in self.plan.idle:
+            return end[:1].expand(len(end) * len(path.alphas), *end.shape[1:])
+        return path.points(ends.starts[i][rows], end)
+
+    def _through_affine(self, top: Pass, sums: list[Tensor], stopped: dict[int, Tensor]) -> None:
+        """Edges into affine modules: their Jacobian is constant, so the summed gradient goes through once."""
+        for v in reversed(self.plan.affine):
+            parents = self.plan.components[v].parents
+            leaves = [_tensor(top.leaves[u]) for u in parents]
+            found = torch.autograd.grad(_tensor(top.before[v]), leaves, stopped[v], retain_graph=True)
+            for u, g in zip(parents, found, strict=True):
+                sums[self._place[u, v]] = g.clone()  # gradients may share memory, sums are scaled in place
+                if u in stopped:
+                    stopped[u] += g
+
+    def replay(self, batch: Batch, given: Mapping[int, Tensor] | None = None, *, cut: bool = False) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
-        return replay(self.plan, self.model, self.metric, batch, sources, cut=cut, modules=self.modules)
+        return replay(self.plan, self.model, self.metric, batch, given, cut=cut, modules=self.modules)
 
     def ends(self, batch: Batch) -> Ends:
-        """Look up the sources, choose their baselines and, for ``eap-ig``, run both ends of the path."""
+        """Look up the sources, choose their baselines and run both ends of the path."""
+        with torch.set_grad_enabled(bool(self.plan.affine)):
+            top = self.replay(batch, cut=bool(self.plan.affine))
         with torch.no_grad():
-            top = self.replay(batch)
-            actual = [_tensor(top.leaves[i]) for i in self.plan.sources]
-            starts = [self._start(top, i) for i in self.plan.sources]
-            if self.score == "conductance":
-                changes: list[Tensor | None] = [None] * len(self.plan.components)
-                for i, a, b in zip(self.plan.sources, actual, starts, strict=True):
-                    changes[i] = a - b
-                return Ends(starts, actual, changes, top.value, torch.empty(0))
+            starts = {i: self._start(top, i) for i in self.plan.sources}
             low = self.replay(batch, starts)
-            changes = [_tensor(a) - _tensor(b) for a, b in zip(top.leaves, low.leaves, strict=True)]
-        return Ends(starts, actual, changes, top.value, top.value - low.value)
+            starts |= {v: _tensor(low.leaves[v]) for v in self.plan.affine}
+            changes = [
+                _tensor(a) - _tensor(b) if self.score == "eap-ig" or i in starts else None
+                for i, (a, b) in enumerate(zip(top.leaves, low.leaves, strict=True))
+            ]
+        value = top.value.detach()
+        return Ends(top, starts, changes, value, value - low.value)
 
     def _start(self, top: Pass, i: int) -> Tensor:
         found, table = top.lookups[i], self.plan.components[i].table
-        actual = _tensor(top.leaves[i])
+        actual = _tensor(top.leaves[i]).detach()
         if self.baseline == "mean":
             if table not in self._means:
                 self._means[table] = table_means(table, found.weight, self.hints)

@@ -5,6 +5,7 @@ input, a carrier ``ones[B, E]`` with baseline 0, whose "gradient" is the per-ste
 attribution is then the edge. ``gradient_func`` is replaced for that, as Captum's own layer attributions do.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -41,7 +42,7 @@ class CaptumEdgeAttribution(EdgeAttribution):
 
         def forward(*inputs: Tensor) -> Tensor:
             k = len(self.plan.sources)
-            return self.replay(rebuilt(inputs[k:]), inputs[:k]).value
+            return self.replay(rebuilt(inputs[k:]), self.given(inputs[:k])).value
 
         def gradients(
             inputs: tuple[Tensor, ...], additional_forward_args: Any, **_: Any
@@ -51,24 +52,26 @@ class CaptumEdgeAttribution(EdgeAttribution):
         driver = IntegratedGradients(forward)
         driver.gradient_func = gradients
         options = {"n_steps": n_steps, "method": METHODS[self.score], "additional_forward_args": extra}
-        inputs, starts = tuple(ends.ends), tuple(ends.starts)
+        inputs, starts = path_ends(self, ends)
         *sources, edges = driver.attribute(
             (*inputs, carrier), baselines=(*starts, torch.zeros_like(carrier)), **options
         )
         with torch.no_grad():
-            top = self.replay(batch).value
-            change = top - self.replay(batch, starts).value
             delta = driver.compute_convergence_delta(
                 tuple(sources), starts, inputs, additional_forward_args=extra
             )
-        return EdgeAttributions(edges, delta.to(edges.dtype), change, top)
+        return EdgeAttributions(edges, delta.to(edges.dtype), ends.change, ends.value)
+
+    def given(self, sources: Sequence[Tensor]) -> dict[int, Tensor]:
+        """Sources in the order of the plan, by component."""
+        return dict(zip(self.plan.sources, sources, strict=True))
 
     def _integrands(
         self, batch: Batch, sources: tuple[Tensor, ...], ends: Ends, n_steps: int
     ) -> tuple[Tensor, ...]:
         """Per row of Captum's tile: the gradient of every source, and every edge's integrand."""
-        run = self.replay(batch, sources, cut=True)
-        steps = len(batch) // len(ends.ends[0])
+        run = self.replay(batch, self.given(sources), cut=True)
+        steps = len(batch) // len(ends.value)
         scale = 1.0 if self.score == "eap-ig" else n_steps / (n_steps - 1)
         flow: dict[int, Tensor] = {}
         columns = []
@@ -90,6 +93,12 @@ class CaptumEdgeAttribution(EdgeAttribution):
         return (*gradients, torch.cat(columns, 1))
 
 
+def path_ends(engine: EdgeAttribution, ends: Ends) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    """Actual values and baselines of the sources, as Captum takes them."""
+    actual = [leaf.detach() for i in engine.plan.sources if (leaf := ends.top.leaves[i]) is not None]
+    return tuple(actual), tuple(ends.starts[i] for i in engine.plan.sources)
+
+
 def source_attributions(
     engine: EdgeAttribution, batch: Batch, n_steps: int
 ) -> tuple[tuple[Tensor, ...], Tensor]:
@@ -103,13 +112,13 @@ def source_attributions(
 
     def forward(*inputs: Tensor) -> Tensor:
         rest = Batch(dict(zip(names, inputs[k:-1], strict=True)), inputs[-1])
-        return engine.replay(rest, inputs[:k]).value
+        return engine.replay(rest, dict(zip(engine.plan.sources, inputs[:k], strict=True))).value
 
     with frozen(engine.model):
-        ends = engine.ends(batch)
+        inputs, starts = path_ends(engine, engine.ends(batch))
         return IntegratedGradients(forward).attribute(
-            tuple(ends.ends),
-            baselines=tuple(ends.starts),
+            inputs,
+            baselines=starts,
             additional_forward_args=extra,
             n_steps=n_steps,
             return_convergence_delta=True,

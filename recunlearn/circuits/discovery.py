@@ -5,12 +5,15 @@ look-up, or a product of two activations that stem from different components. Pa
 autograd's own graph, so concatenation, skips and post-norm blocks need no assumption.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from recunlearn.circuits.interception import frozen, intercepted
+from recunlearn.circuits.linearity import is_affine
 from recunlearn.circuits.plan import Component, ComponentPlan, Kind, Layout, labels_for
 from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import Batch, PlanHints
@@ -46,6 +49,7 @@ def discover(
             raise TraceError(
                 f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} Choose another model."
             ) from None
+    search.settle_affine()
     outputs = search.ancestors(value) if value.requires_grad else ()
     if not outputs:
         raise TraceError(
@@ -127,16 +131,22 @@ class _Search:
             stack += [n for n, _ in node.next_functions]
         return tuple(sorted(found))
 
+    def settle_affine(self) -> None:
+        """Keep ``affine`` where every parent lies on a line too, and the module runs once (it is skipped)."""
+        calls = Counter(c.place for c in self.found if c.kind == "module")
+        for i, c in enumerate(self.found):
+            straight = all(self.found[u].kind == "source" or self.found[u].affine for u in c.parents)
+            self.found[i] = replace(c, affine=c.affine and straight and calls[c.place] == 1)
+
     def _cut(self, kind: Kind, name: str, place: str, call: int, tensor: Tensor, table: str = "") -> Tensor:
         parents = self.ancestors(tensor) if tensor.requires_grad else ()
         leaf = tensor.detach().requires_grad_()
         shape = tuple(tensor.shape[1:])
         self.leaves[id(leaf)] = len(self.found)
         self.kept.append(leaf)
-        layout = self._layout(shape, table)
-        self.found.append(
-            Component(self._unique(name), kind, place, call, shape, layout, ("",), parents, table)
-        )
+        name, layout = self._unique(name), self._layout(shape, table)
+        affine = kind == "module" and is_affine(tensor)
+        self.found.append(Component(name, kind, place, call, shape, layout, ("",), parents, table, affine))
         return leaf
 
     def _unique(self, name: str) -> str:

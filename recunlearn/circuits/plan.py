@@ -28,6 +28,8 @@ class Component:
         labels: names of the groups, in the order of :meth:`group`.
         parents: components (by number) that its segment reads.
         table: embedding table of a source, else "".
+        affine: a module whose output is an affine function of look-ups (or of such modules): it lies on a
+            straight line along the path, and its Jacobian is the same at every point.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Component:
     labels: tuple[str, ...]
     parents: tuple[int, ...]
     table: str = ""
+    affine: bool = False
 
     @property
     def groups(self) -> int:
@@ -75,6 +78,17 @@ class ComponentPlan:
     def sources(self) -> tuple[int, ...]:
         """Numbers of the embedding look-ups."""
         return tuple(i for i, c in enumerate(self.components) if c.kind == "source")
+
+    @cached_property
+    def affine(self) -> tuple[int, ...]:
+        """Numbers of the affine modules."""
+        return tuple(i for i, c in enumerate(self.components) if c.affine)
+
+    @cached_property
+    def idle(self) -> frozenset[int]:
+        """Look-ups that only affine modules read: where those are known, their values do not matter."""
+        read = {u for u, v in self.pairs if v == len(self.components) or not self.components[v].affine}
+        return frozenset(self.sources) - read
 
     @cached_property
     def lookups(self) -> Mapping[int, int]:

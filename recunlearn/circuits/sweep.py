@@ -5,7 +5,8 @@ component v, the gradient of v's segment with respect to an earlier leaf u, give
 that flows from u through v alone: the edge u -> v. Summed over v it is G[u].
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import torch
@@ -45,7 +46,7 @@ def replay(
     model: nn.Module,
     metric: Metric,
     batch: Batch,
-    sources: Sequence[Tensor] | None = None,
+    given: Mapping[int, Tensor] | None = None,
     *,
     cut: bool = False,
     modules: dict[str, nn.Module] | None = None,
@@ -53,7 +54,7 @@ def replay(
     """Run the metric once along the plan.
 
     Args:
-        sources: tensors that take the place of the look-ups, in the order of ``plan.sources``; None: look up.
+        given: component -> tensor that takes its place; look-ups and modules are then not computed.
         cut: detach every component into a leaf that requires a gradient.
         modules: the modules of the plan by path, where they were already looked up.
 
@@ -62,7 +63,8 @@ def replay(
     """
     n = len(plan.components)
     run = Pass([None] * n, [None] * n)
-    given = dict(zip(plan.sources, sources, strict=True)) if sources is not None else {}
+    given = given or {}
+    modules = modules or traced_modules(plan, model)
 
     def keep(i: int, tensor: Tensor) -> Tensor:
         leaf = tensor.detach().requires_grad_() if cut else tensor
@@ -77,7 +79,7 @@ def replay(
         if seen is not None:
             return seen
         run.lookups[i] = Lookup(index, weight)
-        return keep(i, given[i] if given else compute())
+        return keep(i, given[i] if i in given else compute())
 
     def on_product(call: int, _name: str, _operands: list[Tensor], result: Tensor) -> Tensor:
         i = plan.products.get(call)
@@ -87,7 +89,8 @@ def replay(
         i = plan.modules[name].get(call)
         return output if i is None else keep(i, output)
 
-    with intercepted(modules or traced_modules(plan, model), on_lookup, on_product, on_module):
+    known = {plan.components[i].place: t for i, t in given.items() if plan.components[i].kind == "module"}
+    with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module):
         run.value = metric(model, batch)
     missing = [c.name for c, leaf in zip(plan.components, run.leaves, strict=True) if leaf is None]
     if missing:
@@ -98,17 +101,33 @@ def replay(
     return run
 
 
+@contextmanager
+def _skipping(modules: Mapping[str, nn.Module], known: Mapping[str, Tensor]) -> Iterator[None]:
+    """Let modules return what is known instead of computing it."""
+    try:
+        for name, tensor in known.items():
+            modules[name].__dict__["forward"] = lambda *_args, _known=tensor, **_kwargs: _known
+        yield
+    finally:
+        for name in known:
+            modules[name].__dict__.pop("forward", None)
+
+
 def traced_modules(plan: ComponentPlan, model: nn.Module) -> dict[str, nn.Module]:
     """Modules whose outputs are components of the plan, by path."""
     return {name: model.get_submodule(name) for name in plan.modules}
 
 
-def edge_gradients(plan: ComponentPlan, run: Pass, weights: Tensor) -> Iterator[tuple[int, int, Tensor]]:
+def edge_gradients(
+    plan: ComponentPlan, run: Pass, weights: Tensor, stopped: dict[int, Tensor] | None = None
+) -> Iterator[tuple[int, int, Tensor]]:
     """Yield ``(source, sink, gradient)`` of every edge, in the order of ``plan.pairs``.
 
     Args:
         run: a pass with ``cut=True`` over N rows.
         weights: ``[N]`` gradient given to the metric's rows (quadrature weights).
+        stopped: where given, affine modules are not walked through: it is filled with the gradient of the
+            metric with respect to their outputs, and the edges into them are left out.
 
     The gradient has the shape of the source's leaf, ``[N, *shape]``.
     """
@@ -131,5 +150,8 @@ def edge_gradients(plan: ComponentPlan, run: Pass, weights: Tensor) -> Iterator[
             continue
         if given is None:
             given = torch.zeros_like(segment)
+        if stopped is not None and plan.components[v].affine:
+            stopped[v] = given
+            continue
         yield from walk(v, segment, parents, given)
         flow[v] = run.before[v] = None

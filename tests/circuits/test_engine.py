@@ -114,7 +114,8 @@ def test_brute_force_edge_gradient(name: str):
 def _shifted(engine: EdgeAttribution, batch: Batch, a: float, u: int, v: int, h: float) -> Tensor:
     """The metric at path point ``a`` when sink v alone reads u + h * (u at 1 - u at 0)."""
     ends = engine.ends(batch)
-    sources = [s + a * (t - s) for s, t in zip(ends.starts, ends.ends, strict=True)]
+    actual = {i: ends.top.leaves[i].detach() for i in engine.plan.sources}
+    sources = {i: ends.starts[i] + a * (t - ends.starts[i]) for i, t in actual.items()}
     plain = engine.replay(batch, sources)
     moved = [None if t is None else t.clone() for t in plain.leaves]
     moved[u] = moved[u] + h * ends.changes[u]
