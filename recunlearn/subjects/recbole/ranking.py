@@ -54,6 +54,7 @@ class RankingTask:
                 raise ValueError("Sequential models rank one item per sample: positives cannot be given.")
             self._rows_are_samples()
             return
+        self.group = max(int(self.dataset.config["eval_batch_size"] or 0) // self.n_items, 1)
         self._rows_are_users(positives or _pairs(self.dataset))
         if masked and not self.dataset.config["repeatable"]:
             known = [_pairs(parts[p]) for p in list(parts)[: list(parts).index(phase) + 1]]
@@ -80,7 +81,7 @@ class RankingTask:
         """Rank (from 1) of every relevant item among those not masked: ``user_id``, ``item_id``, ``rank``."""
         found = []
         with _evaluating(model):
-            for start, scores, relevant in self._scored(Scorer(model, self.inputs, self._items())):
+            for start, scores, relevant in self._scored(self._scorer(model)):
                 order = scores.argsort(dim=1, descending=True, stable=True)
                 places = torch.arange(self.n_items, device=order.device).expand_as(order)
                 rank = torch.empty_like(order).scatter_(1, order, places)
@@ -102,6 +103,7 @@ class RankingTask:
         return self.evaluate(ItemScores(torch.from_numpy(scores)), ks)
 
     def _rows_are_samples(self) -> None:
+        self.group = 0
         self.inputs = self.dataset[np.arange(len(self.dataset))]
         self.user = _column(self.dataset, self.dataset.uid_field)
         self.sizes = np.ones(len(self.user), dtype=np.int64)
@@ -123,8 +125,8 @@ class RankingTask:
         kept = self.user[np.minimum(row, len(self.user) - 1)] == users if len(self.user) else row < 0
         return row[kept] * self.n_items + items[kept]
 
-    def _items(self) -> Any:
-        return self.dataset.get_item_feature()
+    def _scorer(self, model: nn.Module) -> Scorer:
+        return Scorer(model, self.inputs, self.dataset.get_item_feature(), self.group)
 
     def _tokens(self, name: str, numbers: NDArray[np.int64]) -> NDArray[Any]:
         return np.asarray(self.dataset.field2id_token[name], dtype=object)[numbers]
@@ -151,7 +153,7 @@ class RankingTask:
         hits = np.zeros((len(self), k), dtype=bool)
         k = min(k, self.n_items)
         with _evaluating(model):
-            scorer = Scorer(model, self.inputs, self._items())
+            scorer = self._scorer(model)
             for start, scores, cells in self._scored(scorer):
                 relevant = torch.zeros_like(scores, dtype=torch.bool)
                 relevant.view(-1)[cells - start * self.n_items] = True
