@@ -69,8 +69,8 @@ class AnchorSettings(Settings):
     """Adam's learning rate when unlearning the pool; raised where ``most_steps`` do not suffice."""
     most_steps: int = Field(default=160, ge=20)
     """Most unlearning steps of a method."""
-    batch_size: int = Field(default=2048, ge=1)
-    """Interactions of the pool (and as many of the others) in an unlearning step."""
+    batch_size: int | None = Field(default=None, ge=1)
+    """Interactions of the pool (and as many of the others) in a step; None: 2,048, sequential models 512."""
 
 
 class SimilaritySettings(Settings):

@@ -20,7 +20,7 @@ from recunlearn.studies.methods import Method
 from recunlearn.studies.pieces import Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
 from recunlearn.studies.probe import Progress
-from recunlearn.studies.unlearn import Budget, Goal, Trainer, calibrate
+from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate
 from recunlearn.subjects.contract import Batch, IntArray, Subject
 
 Array = NDArray[np.float64]
@@ -140,7 +140,7 @@ class _Lower:
         before = entity_losses(subject, subject.model, batches, pool)
         unknown = subject.population_rows(subject.model, pool)
         strangers = float(entity_losses(subject, unknown, batches, pool).mean())
-        trainer = Trainer(subject, pool, rest_of(subject, pool), settings.batch_size, SignSGD)
+        trainer = Trainer(subject, pool, rest_of(subject, pool), settings.batch_size or BATCH, SignSGD)
         return cls(trainer, batches, before, strangers)
 
     def losses(self, model: nn.Module) -> Array:

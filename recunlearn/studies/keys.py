@@ -15,6 +15,8 @@ from recunlearn.subjects.recbole.parameters import model_key
 
 FORMAT = 1
 """Raised when the same settings would no longer make the same scores."""
+SEQUENTIAL_BATCH = 512
+"""Interactions of an unlearning step of sequential models, where no number is asked for."""
 SEQUENTIAL_CAP = 20
 """Traced interactions of a user for sequential models, where no number is asked for."""
 
@@ -52,10 +54,8 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
     else:
         identity = model_key(data_hash(settings.dataset), settings)
         folder = paths.models() / f"{settings.dataset}-{settings.model}-{identity[:12]}"
+    settings = _for_family(settings)
     circuits = settings.circuits
-    if circuits.per_user is None and family_of(settings.model) == "sequential":
-        circuits = circuits.model_copy(update={"per_user": SEQUENTIAL_CAP})
-        settings = settings.model_copy(update={"circuits": circuits})
     common = [FORMAT, identity, settings.seed, {p: version(p) for p in ("recunlearn", "torch", "captum")}]
     hashes = {
         "circuits": content_hash(common, circuits.model_dump()),
@@ -66,6 +66,18 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
     }
     stages = {name: paths.cache() / name / key for name, key in hashes.items()}
     return Keys(settings=settings, model=folder, **stages)
+
+
+def _for_family(settings: ScoreSettings) -> ScoreSettings:
+    """Fill in what depends on the model: sequences cost more an interaction."""
+    if family_of(settings.model) != "sequential":
+        return settings
+    circuits, anchors = settings.circuits, settings.anchors
+    if circuits.per_user is None:
+        circuits = circuits.model_copy(update={"per_user": SEQUENTIAL_CAP})
+    if anchors.batch_size is None:
+        anchors = anchors.model_copy(update={"batch_size": SEQUENTIAL_BATCH})
+    return settings.model_copy(update={"circuits": circuits, "anchors": anchors})
 
 
 def _check_data(folder: Path, manifest: dict[str, Any], dataset: str) -> None:

@@ -19,13 +19,15 @@ from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import REGISTRY, Method, find
 from recunlearn.studies.pieces import Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
-from recunlearn.studies.unlearn import Budget, Goal, Trainer, calibrate
+from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate
 from recunlearn.subjects.contract import Batch, IntArray, Subject
 
 Array = NDArray[np.float64]
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 """Called with what was finished, how many parts are done and how many there are."""
+LOOKED = 100
+"""Users of the pool whose loss tells when a method has gone far enough."""
 TIMED_STEPS = 5
 TYPICAL_STEPS = 60
 
@@ -50,9 +52,21 @@ class _Probe:
         model = self.subject.retrain(self.pool, seed=seed, progress=progress)
         return {"loss": self.losses(self.subject.population_rows(model, self.pool))}
 
-    def calibrated(self, method: Method, way: tuple[float, float], rate: float) -> dict[str, NDArray[Any]]:
-        """The first seed's run, stopped where the pool's mean loss reaches the retrained model's."""
-        goal = Goal(lambda model: float(self.losses(model).mean()), *way, self.settings.most_steps)
+    def calibrated(self, method: Method, way: tuple[Array, Array], rate: float) -> dict[str, NDArray[Any]]:
+        """The first seed's run, stopped where the pool's mean loss reaches the retrained model's.
+
+        Looked at on at most ``LOOKED`` users, spread over the pool, which is itself a random set.
+        """
+        some = slice(None, None, -(-len(self.pool) // LOOKED))
+        users = self.pool[some]
+        seen = samples(self.subject, users, self.seed)
+        start, target = (float(losses[some].mean()) for losses in way)
+        goal = Goal(
+            lambda model: float(entity_losses(self.subject, model, seen, users).mean()),
+            start,
+            target,
+            self.settings.most_steps,
+        )
         budget, model = calibrate(self.trainer, method, goal, learning_rate=rate, seed=self.seed)
         return {
             "loss": self.losses(model),
@@ -98,7 +112,7 @@ def probe(
     retrained = _retrained(study, tell, training_progress)
     noise = retraining_noise(retrained)
     _warn_weak(say, before, retrained, noise)
-    after, budgets = _unlearn_all(study, methods, (float(before.mean()), float(retrained.mean())), tell)
+    after, budgets = _unlearn_all(study, methods, (before, retrained.mean(0)), tell)
     _warn_unreached(say, budgets, settings)
     return Outcomes(
         entities=subject.entities[study.pool],
@@ -131,7 +145,7 @@ def _start(subject: Subject, settings: AnchorSettings, seed: int, folder: Path |
         seed,
         Pieces(None if folder is None else Path(folder) / key),
         samples(subject, pool, seed),
-        Trainer(subject, pool, rest_of(subject, pool), settings.batch_size),
+        Trainer(subject, pool, rest_of(subject, pool), settings.batch_size or BATCH),
     )
 
 
@@ -146,7 +160,7 @@ def _retrained(study: _Probe, tell: Callable[[str], None], training_progress: bo
 
 
 def _unlearn_all(
-    study: _Probe, methods: list[Method], way: tuple[float, float], tell: Callable[[str], None]
+    study: _Probe, methods: list[Method], way: tuple[Array, Array], tell: Callable[[str], None]
 ) -> tuple[Array, dict[str, Budget]]:
     """Losses after unlearning ``[M, S, n]`` and the budgets, all fixed by the first seed's run."""
     after, budgets, rate = [], {}, study.settings.learning_rate
@@ -164,7 +178,7 @@ def _unlearn_all(
     return np.stack(after), budgets
 
 
-def _first(study: _Probe, method: Method, way: tuple[float, float], rate: float) -> tuple[Budget, Array]:
+def _first(study: _Probe, method: Method, way: tuple[Array, Array], rate: float) -> tuple[Budget, Array]:
     """Budget of a method, and the losses of the run that set it."""
     found = study.pieces.get(
         f"{method.name}-calibrated-{rate:.6g}", lambda: study.calibrated(method, way, rate)
@@ -194,7 +208,8 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     study.losses(study.subject.model)
     look = time.perf_counter() - began
     runs = len(methods) * study.settings.seeds
-    seconds = runs * TYPICAL_STEPS * step + len(methods) * 25 * look
+    share = min(1.0, LOOKED / len(study.pool))
+    seconds = runs * (TYPICAL_STEPS * step + look) + len(methods) * 25 * share * look
     return (
         f"Probing {len(study.pool)} users with {len(methods)} methods x {study.settings.seeds} seeds takes "
         f"about {max(1, round(seconds))} s, and {study.settings.retrain_seeds} retrained models as long as "

@@ -23,7 +23,7 @@ from recunlearn.studies.keys import Keys
 from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.probe import probe
 from recunlearn.studies.scoring import Listener
-from recunlearn.subjects.recbole.store import load_subject, train_subject
+from recunlearn.subjects.recbole.store import load_subject, train_subject, untrained_subject
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 
 LARGE_GAP = 0.05
@@ -80,6 +80,8 @@ def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
     interactions = load_interactions(settings.dataset)
     if (keys.model / "manifest.json").is_file():
         return load_subject(keys.model, interactions, device=settings.device)
+    # A model that cannot be attributed is refused before its training, not after.
+    tracer(untrained_subject(interactions, settings), settings.circuits, settings.seed)
     return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
 
 

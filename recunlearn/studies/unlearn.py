@@ -14,6 +14,8 @@ from recunlearn.studies.methods import Method
 from recunlearn.subjects.contract import IntArray, Subject
 
 Loss = Callable[[nn.Module], float]
+BATCH = 2048
+"""Interactions of the forgotten in a step, where no number is asked for."""
 FEWEST_STEPS = 10
 """A budget of fewer steps stops too coarsely at a target: the learning rate is lowered."""
 TRIES = 8

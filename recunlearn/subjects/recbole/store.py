@@ -58,6 +58,13 @@ def train_subject(
     return subject
 
 
+def untrained_subject(interactions: Interactions, settings: ScoreSettings) -> RecBoleSubject:
+    """Model of the settings as it is before training, to find out in a moment what can be done with it."""
+    bundle = make_bundle(interactions, settings)
+    model, _ = prepare(bundle)
+    return RecBoleSubject(bundle, model, epochs=0, metrics={}, popularity_metrics={}, weights_hash="")
+
+
 def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, Any] | None = None) -> None:
     """Write the checkpoint, whole or not at all; sets ``subject.weights_hash``."""
     bundle = subject.bundle
