@@ -93,7 +93,9 @@ def trace(
     for batch in _batches(run, rows, seed):
         found = run.attribute(batch)
         at = place[batch.entity.cpu()]
-        sums.index_add_(0, at, found.edges.double().cpu())
+        owners, own = torch.unique(at, return_inverse=True)
+        part = torch.zeros(len(owners), sums.shape[1]).index_add_(0, own, found.edges.float().cpu())
+        sums[owners] += part  # float32 within a batch, float64 over batches
         ones = torch.ones(len(batch), dtype=torch.float64)
         measures = (ones, found.delta.abs().double().cpu(), found.change.abs().double().cpu())
         for tally, measure in zip(tallies, measures, strict=True):
