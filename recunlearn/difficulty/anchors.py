@@ -32,7 +32,7 @@ def choose_anchors(outcomes: Outcomes, settings: AnchorSettings) -> Anchors:
     check_count(settings.count, int(fine.sum()), len(fine))
     voting = unlearned_methods(outcomes)
     ranks = consensus_ranks(hardness(outcomes, settings.outcome)[voting][:, :, fine])
-    mean, spread = ranks.mean((0, 1)), relative_spread(ranks)
+    mean, spread = mean_rank(ranks, (0, 1)), relative_spread(ranks)
     rows = np.flatnonzero(fine)
     easy, hard = stable_ends(mean, spread, settings.count, settings.stability)
     everyone = np.full(len(fine), np.nan)
@@ -66,6 +66,18 @@ def consensus_ranks(values: Array) -> Array:
     return ranks
 
 
+def mean_rank(ranks: Array, axis: int | tuple[int, ...]) -> Array:
+    """Mean of ranks in [0, 1] over methods, seeds or both: ``[M, S, n]`` -> ``[..., n]``.
+
+    Averaged as places 0 to n − 1: sums of half numbers are exact, so that equal means stay equal and ties
+    are seen as ties.
+    """
+    last = max(ranks.shape[-1] - 1, 1)
+    places = np.round(2 * last * ranks) / 2
+    mean: Array = places.mean(axis) / last
+    return mean
+
+
 def relative_spread(ranks: Array) -> Array:
     """Standard deviation of ranks over the largest their mean p allows, √(p (1 − p)): ``[M, S, n] -> [n]``.
 
@@ -78,12 +90,16 @@ def relative_spread(ranks: Array) -> Array:
 
 
 def stable_ends(mean: Array, spread: Array, count: int, stability: float) -> tuple[Rows, Rows]:
-    """Rows of the easiest and the hardest ``count`` of the stable part of each half, most extreme first."""
+    """Rows of the easiest and the hardest ``count`` of the stable part of each half, most extreme first.
+
+    Of equal means the one with the smaller spread comes first on either side.
+    """
     order = np.lexsort((spread, mean))
     half = len(order) // 2
+    upper = order[len(order) - half :]
     return (
         _stable_first(order[:half], spread, count, stability),
-        _stable_first(order[len(order) - half :][::-1], spread, count, stability),
+        _stable_first(upper[np.lexsort((spread[upper], -mean[upper]))], spread, count, stability),
     )
 
 
@@ -94,13 +110,14 @@ def _stable_first(outward: NDArray[Any], spread: Array, count: int, stability: f
 
 
 def agreement(ranks: Array) -> dict[str, float]:
-    """Agreement of methods (seeds averaged) and of seeds (methods averaged): ``[M, S, n]`` ranks -> figures.
+    """Agreement of methods and of seeds: ranks ``[M, S, n]`` -> figures.
 
-    Kendall's W with its p-value, mean pairwise Spearman. Figures that need a second method or seed are
-    left out where there is one.
+    Kendall's W with its p-value, mean pairwise Spearman. Of methods: between their mean ranks over seeds. Of
+    seeds: within each method, then the mean W and rho and the largest p over methods. Figures that need a
+    second method or seed are left out where there is one.
     """
     figures: dict[str, float] = {}
-    by_method = ranks.mean(1)
+    by_method = mean_rank(ranks, 1)
     if len(by_method) > 1:
         figures["kendall_w_methods"], figures["p_methods"] = kendall_w(by_method)
         pairs = [spearman(a, b) for a, b in combinations(by_method, 2)]
