@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from recunlearn.subjects.recbole.compat import SafeConfig, init_seed, model_class, quiet
+from recunlearn.subjects.recbole.compat import SafeConfig, importing, init_seed, model_class, quiet
 from recunlearn.subjects.recbole.ranking import RankingTask
 
 HEAD = "user_id:token\titem_id:token\trating:float\ttimestamp:float\n"
@@ -50,11 +50,13 @@ def recbole_run(model: str, folder: Path, epochs: int) -> tuple[Any, list[Any]]:
         "show_progress": False,
         "use_gpu": False,
     }
-    config = SafeConfig(model=model, dataset="plain", config_dict=values)
+    with importing():
+        config = SafeConfig(model=model_class(model), dataset="plain", config_dict=values)
     init_seed(config["seed"], config["reproducibility"])
     loaders = data_preparation(config, create_dataset(config))
     made = model_class(model)(config, loaders[0]._dataset)
-    trainer = get_trainer(config["MODEL_TYPE"], model)(config, made)
+    with importing():
+        trainer = get_trainer(config["MODEL_TYPE"], model)(config, made)
     trainer.fit(loaders[0], None, saved=False, verbose=False)
     return trainer, loaders
 

@@ -7,7 +7,7 @@ from plain_recbole import write_files
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.data.splits import take_rows
-from recunlearn.subjects.recbole.compat import Config, SafeConfig, init_seed, model_class, quiet
+from recunlearn.subjects.recbole.compat import Config, SafeConfig, importing, init_seed, model_class, quiet
 
 LABELLED = {
     "metrics": ["AUC", "LogLoss"],
@@ -64,7 +64,7 @@ class Run:
             "gpu_id": "",
             **config,
         }
-        with quiet(), contextlib.chdir(folder):
+        with importing(), contextlib.chdir(folder):
             self.config = kind(model=model, dataset="plain", config_dict=values)
             init_seed(self.config["seed"], self.config["reproducibility"])
             self.loaders = data_preparation(self.config, create_dataset(self.config))

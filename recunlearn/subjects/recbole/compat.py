@@ -71,7 +71,7 @@ def quiet() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _importing() -> Iterator[None]:
+def importing() -> Iterator[None]:
     """Import RecBole code: ``sine.py``, for one, switches torch's anomaly mode on for the whole process."""
     before = torch.is_anomaly_enabled()
     try:
@@ -89,7 +89,7 @@ class _OnlyOthers(logging.Filter):
 
 
 _add_missing_names()
-with _importing():
+with importing():
     import recbole.data.dataset as _datasets
     from recbole.config import Config
     from recbole.data.dataloader import TrainDataLoader, UserDataLoader
@@ -114,6 +114,7 @@ __all__ = [
     "UserDataLoader",
     "build_model",
     "dataset_base",
+    "importing",
     "init_seed",
     "make_config",
     "model_class",
@@ -173,7 +174,7 @@ def model_class(model: str) -> Any:
     Raises:
         RecunlearnError: the model needs a package that is not installed.
     """
-    with _importing():
+    with importing():
         try:
             return get_model(model)
         except ModuleNotFoundError as error:

@@ -15,7 +15,7 @@ from recunlearn.foundation.errors import CheckpointError
 from recunlearn.foundation.store import file_hash
 from recunlearn.subjects.recbole.as_written import FEATURE_ORDERS, ORDER_KEY, bundle_as_written
 from recunlearn.subjects.recbole.bundle import Bundle
-from recunlearn.subjects.recbole.compat import build_model, init_seed, quiet
+from recunlearn.subjects.recbole.compat import build_model, importing, init_seed
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
 from recunlearn.subjects.recbole.ranking import RankingTask, labelled_metrics
 from recunlearn.subjects.recbole.store import save_subject
@@ -97,7 +97,7 @@ def _accepted(
 def _trusted(file: Path) -> Any:
     """Unpickle by torch itself: the file may run any code."""
     try:
-        with quiet():
+        with importing():
             return torch.load(file, map_location="cpu", weights_only=False)
     except FileNotFoundError:
         raise CheckpointError(
