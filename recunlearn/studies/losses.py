@@ -1,6 +1,6 @@
 """Losses of entities over their own training samples."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import torch
@@ -26,7 +26,7 @@ def samples(subject: Subject, entities: IntArray, seed: int) -> list[Batch]:
 
 @torch.no_grad()
 def entity_losses(
-    subject: Subject, model: nn.Module, batches: Sequence[Batch], entities: IntArray
+    subject: Subject, model: nn.Module, batches: Iterable[Batch], entities: IntArray
 ) -> NDArray[np.float64]:
     """Mean negative log-likelihood of every entity over its samples in ``batches``: ``[len(entities)]``.
 
