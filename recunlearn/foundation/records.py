@@ -74,7 +74,7 @@ class Outcomes:
         loss_after: ``[M, S, n]`` after unlearning.
         loss_retrained: ``[R, n]`` under models retrained without the pool, R seeds.
         loss_population: ``[n]`` under the original model with population-mean vectors.
-        budgets: steps each method was given.
+        budgets: steps of each method's first run.
         noise: standard deviation of ``loss_retrained`` over seeds, pooled over entities.
         settings: everything that made the outcomes.
     """

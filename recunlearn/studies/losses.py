@@ -18,10 +18,11 @@ def device_of(model: nn.Module) -> torch.device:
     return torch.device("cpu") if parameter is None else parameter.device
 
 
-def samples(subject: Subject, entities: IntArray, seed: int) -> list[Batch]:
-    """All training samples of ``entities`` on the model's device, to be measured under many models."""
+def samples(subject: Subject, entities: IntArray, seed: int, per_entity: int | None = None) -> list[Batch]:
+    """Training samples of ``entities`` (at most ``per_entity`` each), to be measured under many models."""
     device = device_of(subject.model)
-    return [b.to(device) for b in subject.batches(entities, batch_size=BATCH, seed=seed)]
+    batches = subject.batches(entities, batch_size=BATCH, per_entity=per_entity, seed=seed)
+    return [b.to(device) for b in batches]
 
 
 @torch.no_grad()

@@ -19,15 +19,18 @@ from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import REGISTRY, Method, find
 from recunlearn.studies.pieces import Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
-from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate
+from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate, stopped
 from recunlearn.subjects.contract import Batch, IntArray, Subject
 
 Array = NDArray[np.float64]
 Say = Callable[[str], None]
 Progress = Callable[[str, int, int], None]
 """Called with what was finished, how many parts are done and how many there are."""
-LOOKED = 100
-"""Users of the pool whose loss tells when a method has gone far enough."""
+LOOKED_USERS, LOOKED_SAMPLES = 100, 20
+"""Users of the pool, and samples of each, whose loss tells when a method has gone far enough."""
+RULES = 2
+"""Raised when the same settings would no longer make the same parts."""
+TYPICAL_LOOKS = 45
 TIMED_STEPS = 5
 TYPICAL_STEPS = 60
 
@@ -42,32 +45,27 @@ class _Probe:
     seed: int
     pieces: Pieces
     batches: list[Batch]
+    seen: list[Batch]
     trainer: Trainer
 
     def losses(self, model: nn.Module) -> Array:
         return entity_losses(self.subject, model, self.batches, self.pool)
 
+    def looked(self, model: nn.Module) -> float:
+        """Mean loss over the looked-at part of the pool, which is itself a random set."""
+        users = self.pool[:: -(-len(self.pool) // LOOKED_USERS)]
+        return float(entity_losses(self.subject, model, self.seen, users).mean())
+
     def retrained(self, seed: int, progress: bool) -> dict[str, Array]:
         """Losses under a model trained anew without the pool, whose absent rows are the population mean."""
         model = self.subject.retrain(self.pool, seed=seed, progress=progress)
-        return {"loss": self.losses(self.subject.population_rows(model, self.pool))}
+        stranger = self.subject.population_rows(model, self.pool)
+        return {"loss": self.losses(stranger), "looked": np.array([self.looked(stranger)])}
 
-    def calibrated(self, method: Method, way: tuple[Array, Array], rate: float) -> dict[str, NDArray[Any]]:
-        """The first seed's run, stopped where the pool's mean loss reaches the retrained model's.
-
-        Looked at on at most ``LOOKED`` users, spread over the pool, which is itself a random set.
-        """
-        some = slice(None, None, -(-len(self.pool) // LOOKED))
-        users = self.pool[some]
-        seen = samples(self.subject, users, self.seed)
-        start, target = (float(losses[some].mean()) for losses in way)
-        goal = Goal(
-            lambda model: float(entity_losses(self.subject, model, seen, users).mean()),
-            start,
-            target,
-            self.settings.most_steps,
-        )
-        budget, model = calibrate(self.trainer, method, goal, learning_rate=rate, seed=self.seed)
+    def unlearned(self, method: Method, goal: Goal, rate: float, seed: int) -> dict[str, NDArray[Any]]:
+        """A run that stops where the mean loss reaches the goal; the first seed's also finds the rate."""
+        search = calibrate if seed == self.seed else stopped
+        budget, model = search(self.trainer, method, goal, learning_rate=rate, seed=seed)
         return {
             "loss": self.losses(model),
             "steps": np.array([budget.steps]),
@@ -109,10 +107,11 @@ def probe(
     say(_expected_time(study, methods))
     before = study.losses(subject.model)
     population = study.losses(subject.population_rows(subject.model, study.pool))
-    retrained = _retrained(study, tell, training_progress)
+    retrained, target = _retrained(study, tell, training_progress)
     noise = retraining_noise(retrained)
     _warn_weak(say, before, retrained, noise)
-    after, budgets = _unlearn_all(study, methods, (before, retrained.mean(0)), tell)
+    goal = Goal(study.looked, study.looked(subject.model), target, settings.most_steps)
+    after, budgets = _unlearn_all(study, methods, goal, tell)
     _warn_unreached(say, budgets, settings)
     return Outcomes(
         entities=subject.entities[study.pool],
@@ -122,7 +121,7 @@ def probe(
         loss_after=after,
         loss_retrained=retrained,
         loss_population=population,
-        budgets={name: budget.steps for name, budget in budgets.items()},
+        budgets={name: runs[0].steps for name, runs in budgets.items()},
         noise=noise,
         settings=_record(settings, seed, budgets),
     )
@@ -137,7 +136,8 @@ def _start(subject: Subject, settings: AnchorSettings, seed: int, folder: Path |
     pool = draw_pool(subject, settings.pool, settings.count, seed)
     # What the parts depend on: not on how many anchors are chosen from them, nor how.
     wanted = settings.model_dump(include={"learning_rate", "most_steps", "batch_size", "retrain_seeds"})
-    key = content_hash(dict(subject.describe()), wanted, subject.entities[pool], seed)
+    key = content_hash(RULES, dict(subject.describe()), wanted, subject.entities[pool], seed)
+    some = pool[:: -(-len(pool) // LOOKED_USERS)]
     return _Probe(
         subject,
         settings,
@@ -145,54 +145,46 @@ def _start(subject: Subject, settings: AnchorSettings, seed: int, folder: Path |
         seed,
         Pieces(None if folder is None else Path(folder) / key),
         samples(subject, pool, seed),
+        samples(subject, some, seed, LOOKED_SAMPLES),
         Trainer(subject, pool, rest_of(subject, pool), settings.batch_size or BATCH),
     )
 
 
-def _retrained(study: _Probe, tell: Callable[[str], None], training_progress: bool) -> Array:
-    rows = []
+def _retrained(study: _Probe, tell: Callable[[str], None], training_progress: bool) -> tuple[Array, float]:
+    """Losses under the retrained models ``[R, n]``, and their mean loss over the looked-at part."""
+    rows, looked = [], []
     for number in range(study.settings.retrain_seeds):
         seed = study.seed + 1 + number
         piece = study.pieces.get(f"retrained-{seed}", partial(study.retrained, seed, training_progress))
         rows.append(piece["loss"])
+        looked.append(float(piece["looked"][0]))
         tell(f"retrained model {number + 1} of {study.settings.retrain_seeds}")
-    return np.stack(rows)
+    return np.stack(rows), float(np.mean(looked))
 
 
 def _unlearn_all(
-    study: _Probe, methods: list[Method], way: tuple[Array, Array], tell: Callable[[str], None]
-) -> tuple[Array, dict[str, Budget]]:
-    """Losses after unlearning ``[M, S, n]`` and the budgets, all fixed by the first seed's run."""
+    study: _Probe, methods: list[Method], goal: Goal, tell: Callable[[str], None]
+) -> tuple[Array, dict[str, list[Budget]]]:
+    """Losses after unlearning ``[M, S, n]`` and the budget of every run."""
     after, budgets, rate = [], {}, study.settings.learning_rate
     for method in methods:
-        budget, loss = _first(study, method, way, rate)
-        budgets[method.name] = budget
-        if budget.reached:
-            rate = budget.learning_rate  # the next method need not search from the start
-        rows = [loss]
-        tell(f"{method.name}, run 1 of {study.settings.seeds}")
-        for number in range(1, study.settings.seeds):
-            rows.append(_repeat(study, method, budget, study.seed + number))
+        rows: list[Array] = []
+        runs: list[Budget] = []
+        for number in range(study.settings.seeds):
+            seed = study.seed + number
+            own = runs[0].learning_rate if runs else rate
+            run = partial(study.unlearned, method, goal, own, seed)
+            found = study.pieces.get(f"{method.name}-{seed}-{own:.6g}", run)
+            rows.append(found["loss"])
+            runs.append(
+                Budget(int(found["steps"][0]), float(found["learning_rate"][0]), bool(found["reached"][0]))
+            )
             tell(f"{method.name}, run {number + 1} of {study.settings.seeds}")
+        if runs[0].reached:
+            rate = runs[0].learning_rate  # the next method need not search from the start
+        budgets[method.name] = runs
         after.append(np.stack(rows))
     return np.stack(after), budgets
-
-
-def _first(study: _Probe, method: Method, way: tuple[Array, Array], rate: float) -> tuple[Budget, Array]:
-    """Budget of a method, and the losses of the run that set it."""
-    found = study.pieces.get(
-        f"{method.name}-calibrated-{rate:.6g}", lambda: study.calibrated(method, way, rate)
-    )
-    budget = Budget(int(found["steps"][0]), float(found["learning_rate"][0]), bool(found["reached"][0]))
-    return budget, found["loss"]
-
-
-def _repeat(study: _Probe, method: Method, budget: Budget, seed: int) -> Array:
-    def run() -> dict[str, Array]:
-        return {"loss": study.losses(study.trainer.unlearned(method, budget, seed=seed))}
-
-    name = f"{method.name}-{seed}-{budget.steps}-{budget.learning_rate:.6g}"
-    return study.pieces.get(name, run)["loss"]
 
 
 def _expected_time(study: _Probe, methods: list[Method]) -> str:
@@ -206,10 +198,11 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     step = float(np.median(np.diff(marks)))  # one step may wait for something else on the machine
     began = time.perf_counter()
     study.losses(study.subject.model)
-    look = time.perf_counter() - began
+    measured = time.perf_counter()
+    study.looked(study.subject.model)
+    look = time.perf_counter() - measured
     runs = len(methods) * study.settings.seeds
-    share = min(1.0, LOOKED / len(study.pool))
-    seconds = runs * (TYPICAL_STEPS * step + look) + len(methods) * 25 * share * look
+    seconds = runs * (TYPICAL_STEPS * step + TYPICAL_LOOKS * look + measured - began)
     return (
         f"Probing {len(study.pool)} users with {len(methods)} methods x {study.settings.seeds} seeds takes "
         f"about {max(1, round(seconds))} s, and {study.settings.retrain_seeds} retrained models as long as "
@@ -244,8 +237,8 @@ def _warn_weak(say: Say, before: Array, retrained: Array, noise: float) -> None:
         )
 
 
-def _warn_unreached(say: Say, budgets: dict[str, Budget], settings: AnchorSettings) -> None:
-    missed = [name for name, budget in budgets.items() if not budget.reached]
+def _warn_unreached(say: Say, budgets: dict[str, list[Budget]], settings: AnchorSettings) -> None:
+    missed = [name for name, runs in budgets.items() if not all(run.reached for run in runs)]
     if missed:
         say(
             f"Warning: {', '.join(missed)} did not bring the pool's loss to the retrained model's within "
@@ -253,10 +246,11 @@ def _warn_unreached(say: Say, budgets: dict[str, Budget], settings: AnchorSettin
         )
 
 
-def _record(settings: AnchorSettings, seed: int, budgets: dict[str, Budget]) -> dict[str, object]:
+def _record(settings: AnchorSettings, seed: int, budgets: dict[str, list[Budget]]) -> dict[str, object]:
     return {
         **settings.model_dump(mode="json"),
         "seed": seed,
-        "learning_rates": {name: budget.learning_rate for name, budget in budgets.items()},
-        "reached": {name: budget.reached for name, budget in budgets.items()},
+        "learning_rates": {name: runs[0].learning_rate for name, runs in budgets.items()},
+        "steps": {name: [run.steps for run in runs] for name, runs in budgets.items()},
+        "reached": {name: all(run.reached for run in runs) for name, runs in budgets.items()},
     }

@@ -56,7 +56,7 @@ def compute(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
         anchors, outcomes = anchored(keys, subject, told)
     with clock("scores"):
         scores = score(circuits, anchors, settings.similarity, seed=settings.seed)
-        table = _table(subject, circuits, scores, _losses(subject))
+        table = _table(subject, circuits, scores, _losses(subject, settings.seed))
     _warn_about_scores(circuits, anchors, say)
     return table, _summary(keys, subject, circuits, anchors, outcomes, table, warnings, clock.seconds)
 
@@ -149,22 +149,18 @@ def _duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _losses(subject: RecBoleSubject) -> tuple[Array, Array]:
-    """Loss of every user, and under the population-mean vector: ``[n]`` each; the latter NaN without vectors.
-
-    Everybody is absent once: half of the users at a time, so that the mean is over the other half.
-    """
+def _losses(subject: RecBoleSubject, seed: int) -> tuple[Array, Array]:
+    """Loss of every user, and under the mean vector of all others (NaN without vectors): ``[n]`` each."""
 
     def loss_of(model: nn.Module, users: NDArray[np.int64]) -> Array:
-        return entity_losses(subject, model, subject.batches(users, batch_size=BATCH), users)
+        return entity_losses(subject, model, subject.batches(users, batch_size=BATCH, seed=seed), users)
 
     everyone = np.arange(len(subject.entities))
     loss, unknown = loss_of(subject.model, everyone), np.full(len(everyone), np.nan)
-    for half in (everyone[::2], everyone[1::2]):
-        stranger = subject.population_rows(subject.model, half)
-        some = half[subject.n_samples()[half] > 0][:20]
-        if np.abs(loss_of(stranger, some) - loss[some]).max(initial=0) > 0:
-            unknown[half] = loss_of(stranger, half)
+    stranger = subject.population_rows(subject.model, everyone)
+    some = np.flatnonzero(subject.n_samples() > 0)[:20]
+    if np.abs(loss_of(stranger, some) - loss[some]).max(initial=0) > 0:
+        unknown = loss_of(stranger, everyone)
     return loss, unknown
 
 

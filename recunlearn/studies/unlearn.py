@@ -23,6 +23,7 @@ TRIES = 8
 LEVEL = 1.1
 """A higher learning rate that does not go this many times as far gains nothing: a level is reached."""
 LARGEST_RAISE = 16.0
+HALFWAY = 0.5
 
 
 @dataclass(frozen=True)
@@ -87,17 +88,13 @@ class Trainer:
         return next(islice(run, budget.steps - 1, None))
 
 
-def checkpoints(most: int) -> Iterator[int]:
-    """Steps at which the loss is looked at: every one at first, then every eighth part more, and ``most``.
+def next_look(step: int, closed: float, most: int) -> int:
+    """Step at which the loss is looked at next: an eighth part later, but one by one from halfway on.
 
-    >>> list(checkpoints(20))
-    [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 20]
+    >>> next_look(0, 0.0, 100), next_look(40, 0.2, 100), next_look(40, 0.6, 100), next_look(96, 0.2, 100)
+    (1, 45, 41, 100)
     """
-    step = 1
-    while step < most:
-        yield step
-        step += max(1, step // 8)
-    yield most
+    return min(most, step + (1 if closed >= HALFWAY else max(1, step // 8)))
 
 
 @dataclass(frozen=True)
@@ -170,17 +167,29 @@ def calibrate(
     return best.budget, best.model
 
 
-def _attempt(trainer: Trainer, method: Method, goal: Goal, learning_rate: float, seed: int) -> _Attempt:
-    """One run towards the goal, given up where it is hopeless."""
+def stopped(
+    trainer: Trainer, method: Method, goal: Goal, *, learning_rate: float, seed: int
+) -> tuple[Budget, nn.Module]:
+    """One run at a known learning rate until the goal is reached, or ``goal.most`` steps."""
+    found = _attempt(trainer, method, goal, learning_rate, seed, patient=True)
+    return found.budget, found.model
+
+
+def _attempt(
+    trainer: Trainer, method: Method, goal: Goal, learning_rate: float, seed: int, *, patient: bool = False
+) -> _Attempt:
+    """One run towards the goal, given up where it is hopeless (unless ``patient``)."""
     run = trainer.run(method, seed=seed, learning_rate=learning_rate)
-    done = 0
-    for step in checkpoints(goal.most):
+    done, closed = 0, 0.0
+    while done < goal.most:
+        step = next_look(done, closed, goal.most)
         model = next(islice(run, step - done - 1, None))
         done = step
         closed = goal.closed(model)
         # Loss grows at most about quadratically with the steps, so a slow start shows early.
         projected = closed * (goal.most / step) ** 2
-        if closed >= 1 or closed == -math.inf or (step >= goal.most // 4 and projected < 0.5):
+        hopeless = not patient and step >= goal.most // 4 and projected < HALFWAY
+        if closed >= 1 or closed == -math.inf or hopeless:
             break
     budget = Budget(done, learning_rate, closed >= 1)
     return _Attempt(budget, model, closed, _factor(budget, closed, projected))

@@ -133,7 +133,8 @@ class Subject(Protocol):
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
         """Copy of ``model`` in which the entities' own vectors are the mean over all other entities' vectors.
 
-        This is the model's answer to an absent entity. A subject without entity vectors returns a copy.
+        Of all entities at once: each gets the mean over all but itself. This is the model's answer to an
+        absent entity. A subject without entity vectors returns a copy.
         """
         ...
 

@@ -1,5 +1,6 @@
 import copy
 import math
+from dataclasses import replace
 from itertools import islice, pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from recunlearn.foundation.errors import UsageError
 from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import find
 from recunlearn.studies.pool import draw_pool, rest_of
-from recunlearn.studies.unlearn import FEWEST_STEPS, Budget, Goal, Trainer, calibrate, checkpoints
+from recunlearn.studies.unlearn import FEWEST_STEPS, Budget, Goal, Trainer, calibrate, next_look, stopped
 from recunlearn.testing.checkerboard import CheckerboardWorld
 from recunlearn.testing.linear import LinearWorld
 
@@ -89,13 +90,14 @@ def test_runs_repeat_by_seed(world):
 
 
 @pytest.mark.parametrize("most", [20, 37, 160])
-def test_checkpoints_end_at_the_most_steps(most):
-    steps = list(checkpoints(most))
-    assert steps[0] == 1
+def test_looks_end_at_the_most_steps_and_are_close_near_the_target(most):
+    steps = [0]
+    while steps[-1] < most:
+        steps.append(next_look(steps[-1], 0.0, most))
+    assert steps[:2] == [0, 1]
     assert steps[-1] == most
-    assert steps == sorted(set(steps))
-    # overshooting a target costs at most an eighth of the steps
     assert all(b - a <= max(1, a / 8) for a, b in pairwise(steps))
+    assert next_look(most - 7, 0.5, most) == most - 6
 
 
 @pytest.mark.parametrize("learning_rate", [1e-5, 0.01, 5.0])
@@ -110,6 +112,20 @@ def test_calibration_reaches_the_target_from_any_learning_rate(world, name, lear
     # the same budget again gives the same model
     again = trainer.unlearned(find(name), budget, seed=0)
     assert torch.equal(again.user_embedding.weight, model.user_embedding.weight)
+
+
+@pytest.mark.parametrize("name", ["GradDiff", "NPO"])
+def test_every_run_stops_just_past_the_target(world, name):
+    """One step before the end the target is not reached: looks are one by one from halfway on."""
+    trainer = trainer_of(world)
+    goal = goal_of(trainer, target=1.0, most=60)
+    first, _ = calibrate(trainer, find(name), goal, learning_rate=0.01, seed=0)
+    for seed in (1, 2):
+        budget, model = stopped(trainer, find(name), goal, learning_rate=first.learning_rate, seed=seed)
+        assert budget.reached
+        assert goal.closed(model) >= 1
+        earlier = trainer.unlearned(find(name), replace(budget, steps=budget.steps - 1), seed=seed)
+        assert goal.closed(earlier) < 1
 
 
 def test_a_method_that_levels_off_is_reported():

@@ -93,9 +93,16 @@ def with_population_rows(
         with torch.no_grad():
             rows = parameters[name][offset + 1 : offset + 1 + count]
             place = inside.to(rows.device)
-            rows[place] = rows[~place].mean(0)
+            rows[place] = _mean_of_others(rows, place)
     clear_caches(other)
     return other
+
+
+def _mean_of_others(rows: Tensor, inside: Tensor) -> Tensor:
+    """Mean over the rows outside; where none is left, over all but one's own: ``[d]`` or ``[n, d]``."""
+    if not inside.all():
+        return rows[~inside].mean(0)
+    return (rows.sum(0) - rows) / max(len(rows) - 1, 1)
 
 
 class _MeanRows:
@@ -111,10 +118,9 @@ class _MeanRows:
     def _replace(self, table: Any) -> Any:
         if not isinstance(table, Tensor) or table.dim() != 2 or len(table) != len(self.inside) + 1:
             return table
-        inside = torch.cat([torch.zeros(1, dtype=torch.bool), self.inside]).to(table.device)
-        others = ~inside
-        others[0] = False
-        return torch.where(inside[:, None], table[others].mean(0), table)
+        inside = self.inside.to(table.device)
+        rows = torch.where(inside[:, None], _mean_of_others(table[1:], inside), table[1:])
+        return torch.cat([table[:1], rows])
 
 
 def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHints:
