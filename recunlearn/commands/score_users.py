@@ -105,7 +105,7 @@ def score_users(
     with listening() as listener:
         scores = scored_users(settings, checkpoint=checkpoint, listener=listener)
     shown = _find(scores, asked, users, on_missing, settings) if asked is not None else None
-    folder = out or default_folder(settings)
+    folder = out or default_folder(scores, checkpoint)
     export(scores, folder)
     _print(scores, shown, format_, folder)
 

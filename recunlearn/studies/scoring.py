@@ -138,9 +138,10 @@ def export(scores: UserScores, folder: Path) -> list[Path]:
     return [folder / name for name in (*files, "summary.json")]
 
 
-def default_folder(settings: ScoreSettings) -> Path:
-    """Where results go without ``--out``."""
-    return paths.home() / "results" / f"{settings.dataset}-{settings.model}"
+def default_folder(scores: UserScores, checkpoint: Path | None = None) -> Path:
+    """Where results go without ``--out``: by data set and model, or by the checkpoint's folder."""
+    name = scores.summary["model"] if checkpoint is None else Path(checkpoint).resolve().name
+    return paths.home() / "results" / f"{scores.summary['dataset']}-{name}"
 
 
 def is_stored(settings: ScoreSettings, checkpoint: Path | None = None) -> bool:

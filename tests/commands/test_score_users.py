@@ -176,6 +176,8 @@ def test_a_checkpoint_is_scored_without_training(cut, score, tmp_path):
     assert done.code == 0, done.err
     a, b = (pd.read_parquet(f / "scores.parquet") for f in (tmp_path / "o", cut / "out"))
     np.testing.assert_allclose(a["cud"], b["cud"], atol=1e-6)
+    unnamed = score("--checkpoint", folder)
+    assert f"results/cut-{folder.name}" in unnamed.out.replace("\n", "").replace(" ", "")
 
 
 def test_unknown_users_are_refused_or_skipped(cut, score, tmp_path):
