@@ -9,7 +9,9 @@ from typing import Any
 from recunlearn.foundation.errors import DataError, UsageError, near_miss
 
 MOST_NAMED = 10
-USER_COLUMNS = ("user_id", "user", "userid", "uid", "id")
+USER_COLUMNS = ("userid", "user", "uid", "id")
+"""Names of a column of user ids, in small letters and digits only."""
+SEPARATORS = (",", "\t", ";", "|")
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -49,11 +51,16 @@ def parameters(pairs: Sequence[str]) -> dict[str, Any]:
             raise UsageError(f"--set needs KEY=VALUE, such as --set embedding_size=32, but got '{pair}'.")
         if key in found:
             raise UsageError(f"--set {key} was given twice. Give it once.")
-        try:
-            found[key] = tomllib.loads(f"value = {text.strip()}")["value"]
-        except tomllib.TOMLDecodeError:
-            found[key] = text.strip()
+        found[key] = _value(text.strip())
     return found
+
+
+def _value(text: str) -> Any:
+    try:
+        read = tomllib.loads(f"value = {text}")
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text
+    return read["value"] if len(read) == 1 else text
 
 
 def read_users(file: Path) -> list[str]:
@@ -67,7 +74,7 @@ def read_users(file: Path) -> list[str]:
     lines = _lines(file)
     if not lines:
         raise DataError(f"{file} holds no users. Write one id a line, or a CSV with a user_id column.")
-    if file.suffix.lower() in (".csv", ".tsv") or lines[0][1].casefold() in USER_COLUMNS:
+    if file.suffix.lower() in (".csv", ".tsv") or _user_column(_cells(lines[0][1])) is not None:
         ids = _column(file, lines)
     else:
         ids = [(n, text) for n, text in lines if text]
@@ -83,7 +90,7 @@ def _lines(file: Path) -> list[tuple[int, str]]:
         raise DataError(f"The users file {file} does not exist. Check the path given to --users.") from None
     except OSError as error:
         raise DataError(f"The users file {file} cannot be read ({error.strerror}).") from None
-    if b"\0" in raw:
+    if b"\0" in raw or sum(raw.count(bytes([b])) for b in range(1, 9)) > len(raw) * 0.01:
         raise DataError(f"{file} is a binary file, but --users needs text: one id a line, or a CSV.")
     try:
         text = raw.decode("utf-8-sig")
@@ -94,22 +101,46 @@ def _lines(file: Path) -> list[tuple[int, str]]:
 
 
 def _column(file: Path, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
-    tabs = "\t" in lines[0][1]
-    rows = list(csv.reader((line for _, line in lines), delimiter="\t" if tabs else ","))
-    header = [h.strip() for h in rows[0]]
-    at = next((i for name in USER_COLUMNS for i, h in enumerate(header) if h.casefold() == name), None)
+    header, separator = _cells(lines[0][1]), _separator(lines[0][1])
+    at = _user_column(header)
     if at is None:
-        close = next((near_miss(h, USER_COLUMNS) for h in header if near_miss(h, USER_COLUMNS)), "")
+        close = next(filter(None, (near_miss(h, ["user_id"]) for h in header)), "")
         raise DataError(
             f"{file} has no column of user ids: its header is {', '.join(header)}.{close} Name the column "
             "user_id."
         )
     ids = []
-    for (number, _), row in zip(lines[1:], rows[1:], strict=True):
+    for number, line in lines[1:]:
+        row = _row(line, separator, f"{file}, line {number}")
         if len(row) <= at or not row[at].strip():
             raise DataError(f"{file}, line {number}: the user id is empty. Delete the line or fill it in.")
         ids.append((number, row[at]))
     return ids
+
+
+def _separator(header: str) -> str:
+    return next((s for s in SEPARATORS if s in header), ",")
+
+
+def _cells(header: str) -> list[str]:
+    return [h.strip().strip('"') for h in header.split(_separator(header))]
+
+
+def _user_column(header: Sequence[str]) -> int | None:
+    names = [_plain(h) for h in header]
+    return next((names.index(known) for known in USER_COLUMNS if known in names), None)
+
+
+def _plain(name: str) -> str:
+    return "".join(c for c in name.casefold() if c.isalnum())
+
+
+def _row(line: str, separator: str, where: str) -> list[str]:
+    """Cells of one line; ids have no line breaks, so a quote that stays open is a mistake."""
+    try:
+        return next(csv.reader([line], delimiter=separator, strict=True))
+    except csv.Error as error:
+        raise DataError(f"{where}: {error}. Correct that line.") from None
 
 
 def unknown_sentence(unknown: Sequence[str], known: Sequence[str], file: Path, dataset: str) -> str:

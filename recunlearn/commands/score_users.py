@@ -80,7 +80,7 @@ def score_users(
     from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
     from recunlearn.report.terminal import listening
     from recunlearn.studies.keys import read_checkpoint
-    from recunlearn.studies.scoring import default_folder, export, is_stored, scored_users
+    from recunlearn.studies.scoring import check_folder, default_folder, export, is_stored, scored_users
 
     paper = similarity == "paper"
     options: dict[str, Any] = given(
@@ -97,8 +97,13 @@ def score_users(
     )
     if checkpoint is not None:
         options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
+        _check_alone(
+            checkpoint, **{"--model": model, "--epochs": epochs, "--set": set_, "--min-rating": min_rating}
+        )
     values = merged(read_toml(config) if config else {}, options)
-    settings = make_settings(ScoreSettings, values, str(config) if config else "the options")
+    settings = make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
+    if out is not None:
+        check_folder(out)
     asked = read_users(users) if users else None
     if asked is not None and not is_stored(settings, checkpoint):
         _check_known(asked, users, on_missing, settings)
@@ -108,6 +113,17 @@ def score_users(
     folder = out or default_folder(scores, checkpoint)
     export(scores, folder)
     _print(scores, shown, format_, folder)
+
+
+def _check_alone(checkpoint: Path, **options: Any) -> None:
+    from recunlearn.foundation.errors import UsageError
+
+    named = [name for name, value in options.items() if value not in (None, [])]
+    if named:
+        raise UsageError(
+            f"{', '.join(named)} cannot go with --checkpoint: the model in {checkpoint} is trained already. "
+            "Leave out one or the other."
+        )
 
 
 def _check_known(asked: list[str], file: Any, on_missing: str, settings: Any) -> None:
@@ -134,6 +150,8 @@ def _find(scores: Any, asked: list[str], file: Any, on_missing: str, settings: A
         sentence = missing_sentence(missing, table, file, settings)
         if on_missing == "error":
             raise UsageError(f"{sentence} Correct the file, or add --on-missing skip.")
+        if len(missing) == len(asked):
+            raise UsageError(f"{sentence} Nobody is left to show. Correct the file.")
         typer.echo(f"Warning: {sentence} Skipped.", err=True)
     return [u for u in asked if u in known]
 

@@ -164,7 +164,8 @@ def _is_one_line(texts: pd.Index) -> NDArray[np.bool_]:
 
 
 def _is_number(texts: pd.Index) -> NDArray[np.bool_]:
-    return np.isfinite(numbers(texts))
+    """Ratings are kept as float32: what is infinite there is no number."""
+    return np.abs(numbers(texts)) <= np.finfo(np.float32).max
 
 
 def _within(low: float, high: float) -> Test:

@@ -1,10 +1,11 @@
 """Typed settings of every stage, from TOML files and options; unknown keys are refused with a near miss."""
 
+import re
 import tomllib
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from recunlearn.foundation.errors import UsageError, near_miss
 
@@ -13,9 +14,9 @@ METHODS: tuple[MethodName, ...] = ("GradAscent", "GradDiff", "NPO", "SimNPO", "U
 
 
 class Settings(BaseModel):
-    """Base of all settings: frozen, no unknown keys."""
+    """Base of all settings: frozen, no unknown keys, no infinite numbers."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class TrainingSettings(Settings):
@@ -57,8 +58,8 @@ class AnchorSettings(Settings):
     """Probed users (at most half of all users)."""
     count: int = Field(default=20, ge=1)
     """Anchors on each side (at most half of the pool)."""
-    methods: tuple[MethodName, ...] = METHODS
-    """Unlearning methods that vote."""
+    methods: tuple[MethodName, ...] = Field(default=METHODS, min_length=1)
+    """Unlearning methods that vote, each once."""
     seeds: int = Field(default=2, ge=1)
     """Unlearning runs of each method."""
     retrain_seeds: int = Field(default=2, ge=2)
@@ -71,6 +72,13 @@ class AnchorSettings(Settings):
     """Most unlearning steps of a method."""
     batch_size: int | None = Field(default=None, ge=1)
     """Interactions of the pool (and as many of the others) in a step; None: 2,048, sequential models 512."""
+
+    @field_validator("methods")
+    @classmethod
+    def _each_once(cls, methods: tuple[MethodName, ...]) -> tuple[MethodName, ...]:
+        if len(set(methods)) < len(methods):
+            raise ValueError("Each method votes once")
+        return methods
 
 
 class SimilaritySettings(Settings):
@@ -103,22 +111,31 @@ class ScoreSettings(Settings):
     min_rating: float | None = None
     """Ratings below are no positives; None: every rating is one."""
     device: str = "auto"
-    threads: int | None = Field(None, ge=1)
+    threads: int | None = Field(None, ge=1, le=4096)
     training: TrainingSettings = TrainingSettings()
     circuits: CircuitSettings = CircuitSettings()
     anchors: AnchorSettings = AnchorSettings()
     similarity: SimilaritySettings = SimilaritySettings()
 
+    @field_validator("device")
+    @classmethod
+    def _known_device(cls, device: str) -> str:
+        if not re.fullmatch(r"auto|cpu|cuda(:[0-9]{1,4})?", device):
+            raise ValueError("Allowed are auto, cpu, cuda, cuda:0, cuda:1, ...")
+        return device
+
 
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file; mistakes name the file and the place."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise UsageError(
             f"The settings file {path} does not exist. Check the path given to --config."
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+    except OSError as error:
+        raise UsageError(f"The settings file {path} cannot be read ({error.strerror}).") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"The settings file {path} is not valid TOML: {error}.") from None
 
 
@@ -139,7 +156,8 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
         allowed = _fields(kind, problem["loc"][:-1])
         hint = near_miss(str(problem["loc"][-1]), allowed)
         return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed))}."
-    return f"Setting '{place}' in {where}: {problem['msg']}, but got {problem['input']!r}."
+    says = problem["msg"].removeprefix("Value error, ")
+    return f"Setting '{place}' in {where}: {says}, but got {problem['input']!r}."
 
 
 def _fields(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

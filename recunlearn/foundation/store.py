@@ -16,6 +16,9 @@ import numpy as np
 
 from recunlearn.foundation.errors import RecunlearnError
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
+
 
 def content_hash(*parts: Any) -> str:
     """SHA-256 (32 hex digits) of plain values, arrays, bytes and nested containers of them.
@@ -63,7 +66,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed onto ``path``."""
     path = Path(path)
     with explain_os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
         os.close(handle)
         temporary = Path(name)
@@ -81,7 +84,7 @@ def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``path``; on success it takes the place of ``path``."""
     path = Path(path)
     with explain_os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _make_folder(path.parent)
         temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp"))
         try:
             yield temporary
@@ -136,17 +139,29 @@ def explain_os_errors(path: Path) -> Iterator[None]:
         yield
     except Exception as error:
         number = _os_error_number(error)
-        if number in (errno.ENOSPC, errno.EDQUOT):
+        if number in _FULL:
             raise RecunlearnError(
                 f"The disk is full: {path} could not be written. Nothing was changed. "
                 "Free space, or set RECUNLEARN_HOME (or --out) to another disk, and run the command again."
             ) from None
-        if number in (errno.EACCES, errno.EROFS, errno.EPERM):
+        if number in _REFUSED:
             raise RecunlearnError(
                 f"{path} cannot be written ({os.strerror(number)}). "
                 "Set RECUNLEARN_HOME or --out to a folder you own."
             ) from None
         raise
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        if error.errno in _FULL:
+            raise
+        raise RecunlearnError(
+            f"The folder {folder} cannot be made ({os.strerror(error.errno or 0)}). "
+            "Set RECUNLEARN_HOME or --out to a folder you own."
+        ) from None
 
 
 def _os_error_number(error: Exception) -> int | None:

@@ -19,6 +19,12 @@ def draw_pool(subject: Subject, size: int, count: int, seed: int) -> IntArray:
     eligible = np.flatnonzero(subject.n_samples() >= LEAST_SAMPLES)
     n_entities = len(subject.entities)
     size = min(size, len(eligible), n_entities // 2)
+    if size < 2:
+        raise UsageError(
+            f"No users can be probed: at most half of them are, {n_entities} user{'s' * (n_entities != 1)} "
+            f"{'are' if n_entities != 1 else 'is'} left and {len(eligible)} of them with {LEAST_SAMPLES} "
+            "training interactions or more. Score a larger data set, or lower --min-rating if it was given."
+        )
     if size < 2 * count:
         raise UsageError(
             f"Anchor count must be between 1 and {size // 2} (half of the {size} users that can be probed: "

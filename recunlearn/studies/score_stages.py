@@ -22,6 +22,7 @@ from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_reco
 from recunlearn.studies.bilevel import bilevel
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.losses import BATCH, entity_losses
+from recunlearn.studies.pool import draw_pool
 from recunlearn.studies.probe import probe
 from recunlearn.studies.scoring import Listener
 from recunlearn.subjects.recbole.store import load_subject, train_subject, untrained_subject
@@ -81,8 +82,10 @@ def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
     interactions = load_interactions(settings.dataset)
     if (keys.model / "manifest.json").is_file():
         return load_subject(keys.model, interactions, device=settings.device)
-    # A model that cannot be attributed is refused before its training, not after.
-    tracer(untrained_subject(interactions, settings), settings.circuits, settings.seed)
+    # A model that cannot be attributed, or data without anchors, is refused before the training, not after.
+    untrained = untrained_subject(interactions, settings)
+    tracer(untrained, settings.circuits, settings.seed)
+    draw_pool(untrained, settings.anchors.pool, settings.anchors.count, settings.seed)
     return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
 
 

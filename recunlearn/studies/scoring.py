@@ -1,5 +1,6 @@
 """``score-users``: from a data set's name to a difficulty score per user; stored results are read back."""
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -124,8 +125,7 @@ def score_users(
 def export(scores: UserScores, folder: Path) -> list[Path]:
     """Write ``scores.csv``, ``.parquet``, ``.json`` and ``summary.json`` into ``folder``, each whole."""
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise RecunlearnError(f"{folder} is a file, but --out needs a folder. Name another one.")
+    check_folder(folder)
     files = {
         "scores.csv": lambda p: scores.table.to_csv(p, index=False),
         "scores.parquet": lambda p: scores.table.to_parquet(p, index=False),
@@ -136,6 +136,15 @@ def export(scores: UserScores, folder: Path) -> list[Path]:
             write(temporary)
     write_json(folder / "summary.json", dict(scores.summary))
     return [folder / name for name in (*files, "summary.json")]
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder that cannot be written, before hours are spent on what goes there."""
+    there = next(p for p in (folder, *folder.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise RecunlearnError(f"{there} is a file, but --out needs a folder. Name another one.")
+    if not os.access(there, os.W_OK):
+        raise RecunlearnError(f"The folder {there} cannot be written. Name another one with --out.")
 
 
 def default_folder(scores: UserScores, checkpoint: Path | None = None) -> Path:

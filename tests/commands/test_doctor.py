@@ -73,7 +73,7 @@ def test_pins_are_read_by_normalised_name(tmp_path):
     ("cuda", "mps", "gpu", "start", "state"),
     [
         (["H200"], False, True, "cuda (H200)", "ok"),
-        ([], True, False, "mps", "ok"),
+        ([], True, False, "cpu (the Apple GPU is not used)", "ok"),
         ([], False, False, "cpu (no GPU found)", "ok"),
         (
             [],

@@ -23,6 +23,10 @@ def test_parameters_need_a_key_and_a_value(pair: str):
         parameters([pair])
 
 
+def test_a_value_with_further_lines_stays_text():
+    assert parameters(["a=1\nb=2"]) == {"a": "1\nb=2"}
+
+
 def test_a_parameter_given_twice_is_refused():
     with pytest.raises(UsageError, match="--set a was given twice"):
         parameters(["a=1", "a=2"])
@@ -40,6 +44,9 @@ USERS = {
     "unicode.txt": ("Zoë\n用户\n".encode(), ["Zoë", "用户"]),
     "latin.txt": (b"Zo\xeb\n", ["Zoë"]),
     "quoted.csv": (b'user_id,note\n"a,b",x\n', ["a,b"]),
+    "semicolons.csv": (b"note;User ID\nx;7\n", ["7"]),
+    "columns.txt": (b"user_id,note\n7,x\n", ["7"]),
+    "commas.txt": (b"a,b\n", ["a,b"]),
 }
 
 
@@ -59,6 +66,9 @@ BAD = {
         b"usr_id,x\n1,2\n",
         "no column of user ids: its header is usr_id, x. Did you mean user_id?",
     ),
+    "open.csv": (b'user_id\n7\n"8\n9\n', "open.csv, line 3: unexpected end of data. Correct that line"),
+    "long.csv": (b"user_id\n" + b"1" * 200_000, "line 2: field larger than field limit"),
+    "noise.txt": (bytes(range(1, 9)) * 99, "is a binary file"),
     "gap.csv": (b"user_id,x\n1,2\n,3\n", "line 3: the user id is empty"),
 }
 

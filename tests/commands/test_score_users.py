@@ -209,7 +209,7 @@ BAD_OPTIONS = {
     ("--set", "embedding_size=big"): "must be a whole number such as",
     ("--steps", "1"): "--steps",
     ("--learning_rate=9",): "--set learning_rate=VALUE",
-    ("--device", "tpu"): "Unknown device 'tpu'",
+    ("--device", "tpu"): "Allowed are auto, cpu, cuda, cuda:0, cuda:1, ..., but got 'tpu'",
     ("--checkpoint", "nowhere"): "nowhere is no trained model",
     ("--config", "nowhere.toml"): "nowhere.toml does not exist",
     ("--similarity", "dice"): "dice",

@@ -30,6 +30,13 @@ def test_defaults_are_valid_and_frozen():
         ({"seed": "x"}, r"Setting 'seed' .* but got 'x'"),
         ({"anchors": {"methods": ["NPO", "Magic"]}}, r"'anchors\.methods\.1' .* but got 'Magic'"),
         ({"circuits": 3}, r"Setting 'circuits' .* but got 3"),
+        ({"anchors": {"methods": []}}, r"'anchors\.methods' .*at least 1 item"),
+        ({"anchors": {"methods": ["NPO", "NPO"]}}, r"toml: Each method votes once, but got \['NPO', 'NPO'\]"),
+        ({"min_rating": float("nan")}, r"'min_rating' .* finite number, but got nan"),
+        ({"anchors": {"learning_rate": float("inf")}}, r"finite number"),
+        ({"device": "gpu"}, r"'device' in demo\.toml: Allowed are auto, cpu, cuda, .* but got 'gpu'"),
+        ({"device": "cuda:²"}, r"Allowed are auto"),
+        ({"threads": 10**7}, r"'threads' .*4096"),
     ],
 )
 def test_the_first_mistake_is_one_sentence(values, sentence):
@@ -61,6 +68,14 @@ def test_broken_toml_names_the_file(tmp_path, content):
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"a\.toml is not valid TOML"):
         read_toml(path)
+
+
+def test_a_byte_order_mark_is_no_mistake_and_a_folder_is_named(tmp_path):
+    path = tmp_path / "a.toml"
+    path.write_bytes(b"\xef\xbb\xbfseed = 3\n")
+    assert read_toml(path) == {"seed": 3}
+    with pytest.raises(UsageError, match="cannot be read"):
+        read_toml(tmp_path)
 
 
 def test_missing_toml_names_the_option(tmp_path):

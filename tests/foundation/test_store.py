@@ -169,3 +169,12 @@ def test_hash_is_the_same_tomorrow():
     # Stored results are found by these digits: the bytes that are hashed, written out.
     fed = b'{"a";[1;"x";]}' + b"array:<i8:(3,)" + bytes([0] * 8 + [1] + [0] * 7 + [2] + [0] * 7)
     assert content_hash({"a": [1, "x"]}, np.arange(3, dtype=np.int64)) == hashlib.sha256(fed).hexdigest()[:32]
+
+
+@pytest.mark.parametrize("writing", [atomic_file, atomic_folder])
+def test_a_file_where_a_folder_is_needed_is_one_sentence(tmp_path, writing):
+    (tmp_path / "file").write_text("x")
+    sentence = r"cannot be made \(Not a directory\)\. Set RECUNLEARN_HOME"
+    with pytest.raises(RecunlearnError, match=sentence), writing(tmp_path / "file" / "a" / "b"):
+        pass
+    assert names(tmp_path) == ["file"]

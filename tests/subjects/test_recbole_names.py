@@ -62,11 +62,29 @@ def test_exponents_without_a_point_are_numbers():
         ({"seed": 3}, "not passed to RecBole: use --seed"),
         ({"epochs": 3}, "use the setting training.epochs"),
         ({"data_path": "/"}, "recunlearn sets it"),
+        ({"load_col": {}}, "recunlearn sets it"),
+        ({"mf_embedding_size": 0}, "'mf_embedding_size' of NeuMF must be 1 or more, but got 0"),
+        ({"mlp_hidden_size": [8, -1]}, r"must be 1 or more, but got \[8, -1\]"),
+        ({"train_batch_size": 0}, "must be 1 or more"),
+        ({"learning_rate": float("nan")}, "must be finite, but got nan"),
+        ({"learning_rate": 0}, "must be above 0"),
+        ({"weight_decay": -1}, "must be 0 or more"),
+        ({"train_neg_sample_args": {"uniform": 1}}, r"must be a table such as \{'distribution'"),
+        ({"train_neg_sample_args": {"sample_num": 0}}, "must have a sample_num of 1 or more"),
+        ({"train_neg_sample_args": {"distribution": "x"}}, "uniform, popularity or none"),
+        ({"clip_grad_norm": "x"}, r"must be a table such as \{max_norm=5, norm_type=2\}"),
+        ({"clip_grad_norm": {"max_norm": -1}}, "with numbers above 0"),
+        ({"clip_grad_norm": {"norm_type": 2}}, "with numbers above 0"),
     ],
 )
 def test_wrong_parameters(params, sentence):
     with pytest.raises(UsageError, match=sentence):
         resolve("NeuMF", params)
+
+
+def test_good_tables_are_taken():
+    params = {"clip_grad_norm": {"max_norm": 5.0}, "train_neg_sample_args": {"distribution": "popularity"}}
+    assert resolve("NeuMF", params).items() >= params.items()
 
 
 def test_whole_numbers_are_numbers():

@@ -33,14 +33,14 @@ def device_finding(*, cuda: list[str], mps: bool, gpu_on_machine: bool, torch_ve
     if cuda:
         return Finding("device", "device", f"cuda ({', '.join(cuda)}); choose with --device cuda|cpu")
     if mps:
-        return Finding("device", "device", "mps (Apple GPU); choose with --device mps|cpu")
+        return Finding("device", "device", "cpu (the Apple GPU is not used); choose with --device cpu")
     if gpu_on_machine:
         value = f"cpu: this machine has an NVIDIA GPU, but torch {torch_version} does not see it"
         fix = (
             "Install the CUDA build of torch and a driver that fits it, or choose --device cpu to be explicit"
         )
         return Finding("device", "device", value, "note", fix)
-    return Finding("device", "device", "cpu (no GPU found); choose with --device cpu|cuda|mps")
+    return Finding("device", "device", "cpu (no GPU found); choose with --device cpu|cuda")
 
 
 def available_cores() -> int:

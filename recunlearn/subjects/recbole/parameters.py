@@ -1,5 +1,6 @@
 """Parameters of a run: RecBole's own defaults, ours that fit two cores, and the user's; imports no torch."""
 
+import math
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -15,6 +16,10 @@ from recunlearn.subjects.recbole.names import family_of, recbole_folder
 
 FORMAT = 1
 """Raised when the same settings would no longer make the same model."""
+
+
+_CLIPPING = {"max_norm", "norm_type"}
+_LEAST = {"weight_decay": 0, "MAX_ITEM_LIST_LENGTH": 1, "eval_step": 1}
 
 
 class _Loader(yaml.SafeLoader):
@@ -71,6 +76,43 @@ def _check(model: str, name: str, value: Any, known: Mapping[str, Any]) -> None:
             f"The parameter '{name}' of {model} must be {_kind(known[name])} such as {known[name]!r}, "
             f"but got {value!r}."
         )
+    if needed := _out_of_range(name, value, known[name]):
+        raise UsageError(f"The parameter '{name}' of {model} must {needed}, but got {value!r}.")
+
+
+def _out_of_range(name: str, value: Any, default: Any) -> str | None:
+    """Say what ``value`` must be where RecBole or torch would stop in the middle of a run, or change it."""
+    if name == "train_neg_sample_args" and value is not None:
+        return _out_of_sampling(value, default)
+    if name == "clip_grad_norm" and value is not None:
+        return _out_of_clipping(value)
+    numbers = [v for v in (value if isinstance(value, list) else [value]) if isinstance(v, int | float)]
+    if not all(map(math.isfinite, numbers)):
+        return "be finite"
+    if name == "learning_rate" and value <= 0:
+        return "be above 0"
+    least = 1 if name.endswith(("_size", "_sizes")) else _LEAST.get(name, -math.inf)
+    return f"be {least} or more" if any(v < least for v in numbers) else None
+
+
+def _out_of_sampling(value: Mapping[str, Any], default: Any) -> str | None:
+    known = default or _file("overall.yaml")["train_neg_sample_args"]
+    if any(k not in known or not _same_kind(v, known[k]) for k, v in value.items()):
+        return f"be a table such as {known}"
+    if value.get("distribution", "uniform") not in ("uniform", "popularity", "none"):
+        return "have the distribution uniform, popularity or none"
+    return "have a sample_num of 1 or more" if value.get("sample_num", 1) < 1 else None
+
+
+def _out_of_clipping(value: Any) -> str | None:
+    fine = isinstance(value, Mapping) and value.get("max_norm") is not None and set(value) <= _CLIPPING
+    if not fine or not all(_is_positive(v) for v in value.values()):
+        return "be a table such as {max_norm=5, norm_type=2} with numbers above 0"
+    return None
+
+
+def _is_positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < math.inf
 
 
 def _same_kind(value: Any, default: Any) -> bool:
