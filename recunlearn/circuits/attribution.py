@@ -14,6 +14,7 @@ For ``eap-ig`` the edges that leave the sources sum to m(actual) - m(baseline); 
 cut does.
 """
 
+import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
@@ -127,6 +128,18 @@ class EdgeAttribution:
         self.modules = traced_modules(plan, model)
         self._place = {pair: e for e, pair in enumerate(plan.pairs)}
         self._means: dict[str, Tensor] = {}
+
+    def copy(self) -> "EdgeAttribution":
+        """The same engine on a copy of the model, to run in another thread (hooks sit on modules)."""
+        return type(self)(
+            copy.deepcopy(self.model),
+            self.metric,
+            self.plan,
+            self.hints,
+            baseline=self.baseline,
+            score=self.score,
+            seed=self.seed,
+        )
 
     def attribute(
         self, batch: Batch, *, n_steps: int = 16, internal_batch_size: int | None = None

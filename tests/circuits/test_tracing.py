@@ -1,5 +1,7 @@
 """Circuits of entities: streamed means, known answers, and the four recommenders."""
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -61,7 +63,9 @@ def test_circuits_do_not_depend_on_chunk_threads_or_order(recommender, monkeypat
     users = np.arange(12)
     whole = trace(tracer(recommender, settings), users)
     monkeypatch.setattr(tracing, "chunk_size", lambda plan, steps: 3)
-    small = trace(tracer(recommender, settings), users[::-1].copy())
+    run = replace(tracer(recommender, settings), workers=3)
+    small = trace(run, users[::-1].copy())
+    assert torch.get_num_threads() == 1
     np.testing.assert_allclose(small.values[::-1], whole.values, atol=1e-5)
     assert small.entities[::-1].tolist() == whole.entities.tolist()
 
