@@ -16,6 +16,7 @@ from recunlearn.foundation.store import atomic_folder, read_json, write_json
 
 FORMAT = 1
 _COLUMNS = ("rating", "time", "split")
+_COUNTS = ("users", "items", "interactions")
 
 
 def write_data_set(interactions: Interactions, folder: Path, settings: dict[str, Any] | None = None) -> None:
@@ -64,11 +65,17 @@ def read_manifest(folder: Path) -> dict[str, Any]:
     """Manifest of a stored data set: name, hash, counts, settings, card."""
     try:
         manifest: dict[str, Any] = read_json(folder / "manifest.json")
-        manifest["hash"], manifest["counts"]["interactions"], manifest["card"], manifest["name"]
-    except (RecunlearnError, KeyError, TypeError) as error:
+    except RecunlearnError as error:
         raise damaged(folder, f"manifest.json: {error}") from None
-    if manifest.get("format") != FORMAT:
-        raise damaged(folder, f"format {manifest.get('format')!r} instead of {FORMAT}")
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        found = manifest.get("format") if isinstance(manifest, dict) else type(manifest).__name__
+        raise damaged(folder, f"manifest.json: format {found!r} instead of {FORMAT}")
+    kinds = {"hash": str, "name": str, "counts": dict, "card": dict, "feature_types": dict}
+    wrong = [k for k, kind in kinds.items() if not isinstance(manifest.get(k), kind)]
+    if not wrong and any(type(manifest["counts"].get(k)) is not int for k in _COUNTS):
+        wrong = ["counts"]
+    if wrong:
+        raise damaged(folder, f"manifest.json: no usable {' and '.join(wrong)}")
     return manifest
 
 

@@ -105,9 +105,13 @@ def read_checkpoint(folder: Path) -> dict[str, Any]:
             f"idmap.json is expected. Models that were trained here lie in {paths.models()}."
         )
     manifest = read_json(folder / "manifest.json")
-    needed = ("model", "min_rating", "weights_hash", "data_hash", "data")
-    if not isinstance(manifest, dict) or any(k not in manifest for k in needed):
+    texts = ("model", "weights_hash", "data_hash", "data")
+    if (
+        not isinstance(manifest, dict)
+        or any(type(manifest.get(k)) is not str for k in texts)
+        or type(manifest.get("min_rating", "missing")) not in (int, float, type(None))
+    ):
         raise CheckpointError(
-            f"{folder / 'manifest.json'} does not describe a trained recommender. Train again."
+            f"{folder / 'manifest.json'} does not describe a trained recommender. Train or import it again."
         )
     return manifest

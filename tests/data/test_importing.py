@@ -1,6 +1,7 @@
 """Checks with line numbers, all at once; duplicates; own splits; features; the stored set."""
 
 import errno
+import json
 
 import numpy as np
 import pandas as pd
@@ -232,6 +233,11 @@ def _other_rows(folder):
     pd.DataFrame({"user_id": ["x"], "item_id": ["y"]}).to_parquet(folder / "interactions.parquet")
 
 
+def _change(folder, **values):
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**manifest, **values}))
+
+
 @pytest.mark.parametrize(
     "harm",
     [
@@ -241,6 +247,13 @@ def _other_rows(folder):
         lambda f: (f / "manifest.json").write_text("{"),
         lambda f: (f / "manifest.json").write_text("[]"),
         lambda f: (f / "manifest.json").unlink(),
+        lambda f: _change(f, counts={"interactions": 1}),
+        lambda f: _change(f, counts=[]),
+        lambda f: _change(f, card=[]),
+        lambda f: _change(f, name=["a"]),
+        lambda f: _change(f, feature_types=None),
+        lambda f: _change(f, hash="0"),
+        lambda f: _change(f, format=2),
     ],
 )
 def test_damaged_sets_are_said_listed_and_removable(importing, home, harm):

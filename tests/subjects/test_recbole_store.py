@@ -107,6 +107,24 @@ def test_broken_manifest(copied):
         load_subject(copied, small_data())
 
 
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"kind": "other"}, "does not describe a trained recommender"),
+        ({"format": None}, r"another version \(format None"),
+        ({"params": []}, "has no usable params"),
+        ({"seed": "a", "data": 3}, "has no usable data and seed"),
+        ({"metrics": {"test": []}}, "has no usable metrics"),
+        ({"popularity_metrics": {"test": {"ndcg@10": "x"}}}, "has no usable popularity_metrics"),
+    ],
+)
+def test_a_manifest_with_other_values_is_refused(copied, change, sentence):
+    path = copied / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(CheckpointError, match=sentence + ".* Delete the folder .*copy and run"):
+        load_subject(copied, small_data())
+
+
 def test_other_data(saved):
     with pytest.raises(CheckpointError, match="trained on the data set 'small' with other contents"):
         load_subject(saved[1], small_data(seed=1))

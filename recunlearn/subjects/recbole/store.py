@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
-from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.foundation.settings import ScoreSettings, make_settings
 from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
 from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
@@ -22,6 +22,12 @@ from recunlearn.subjects.recbole.resume import discard
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.subjects.recbole.training import fit, prepare
 
+_KINDS: dict[str, type] = {
+    **dict.fromkeys(("model", "data", "data_hash", "weights_hash", "id_map_hash"), str),
+    **dict.fromkeys(("epochs", "patience", "seed", "trained_epochs"), int),
+    **dict.fromkeys(("params", "metrics", "popularity_metrics"), dict),
+}
+_IMPORTED_KINDS = {"recbole_settings": dict, "imported": dict}
 WEIGHTS, MANIFEST, ID_MAP = "weights.safetensors", "manifest.json", "idmap.json"
 
 
@@ -121,7 +127,7 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
     except RuntimeError as error:
         raise CheckpointError(
             f"The weights in {folder / WEIGHTS} do not fit the model {manifest['model']}: "
-            f"{str(error).splitlines()[-1].strip()} Train again."
+            f"{str(error).splitlines()[-1].strip()} {_again(folder)}"
         ) from None
     return RecBoleSubject(
         bundle,
@@ -136,47 +142,47 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
 def _manifest(folder: Path) -> dict[str, Any]:
     for name in (MANIFEST, WEIGHTS, ID_MAP):
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder} is not a complete model: {name} is missing. Train again.")
+            raise CheckpointError(f"{folder} is not a complete model: {name} is missing. {_again(folder)}")
     try:
         manifest = read_json(folder / MANIFEST)
     except RecunlearnError as error:
         raise CheckpointError(str(error)) from None
-    needed = (
-        "model",
-        "params",
-        "epochs",
-        "patience",
-        "seed",
-        "data",
-        "data_hash",
-        "trained_epochs",
-        "weights_hash",
-        *(("recbole_settings", "imported") if _is_imported(manifest) else ()),
-    )
-    if (
-        not isinstance(manifest, dict)
-        or manifest.get("kind") != "recbole"
-        or any(k not in manifest for k in needed)
-    ):
-        raise CheckpointError(f"{folder / MANIFEST} does not describe a trained recommender. Train again.")
-    if manifest["format"] != FORMAT:
+    if not isinstance(manifest, dict) or manifest.get("kind") != "recbole":
         raise CheckpointError(
-            f"The model in {folder} was written by another version (format {manifest['format']}, here "
-            f"{FORMAT}). Train again."
+            f"{folder / MANIFEST} does not describe a trained recommender. {_again(folder)}"
         )
+    if manifest.get("format") != FORMAT:
+        raise CheckpointError(
+            f"The model in {folder} was written by another version (format {manifest.get('format')!r}, here "
+            f"{FORMAT}). {_again(folder)}"
+        )
+    kinds = {**_KINDS, **(_IMPORTED_KINDS if _is_imported(manifest) else {})}
+    wrong = [k for k, kind in kinds.items() if not isinstance(manifest.get(k), kind)]
+    wrong += [k for k in ("metrics", "popularity_metrics") if k not in wrong and not _is_figures(manifest[k])]
+    if wrong:
+        raise CheckpointError(f"{folder / MANIFEST} has no usable {' and '.join(wrong)}. {_again(folder)}")
     return manifest
+
+
+def _is_figures(metrics: Mapping[str, Any]) -> bool:
+    phases = metrics.values()
+    return all(isinstance(p, dict) and all(isinstance(v, int | float) for v in p.values()) for p in phases)
+
+
+def _again(folder: Path) -> str:
+    return f"Delete the folder {folder} and run the command that made it again."
 
 
 def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tensor]:
     if file_hash(folder / WEIGHTS) != manifest["weights_hash"]:
         raise CheckpointError(
             f"{folder / WEIGHTS} is truncated or was altered: its hash is not the one in {MANIFEST}. "
-            "Train again."
+            f"{_again(folder)}"
         )
     try:
         return load_file(folder / WEIGHTS)
     except SafetensorError as error:
-        raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). Train again.") from None
+        raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). {_again(folder)}") from None
 
 
 def _bundle(interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
@@ -193,8 +199,10 @@ def _is_imported(manifest: Any) -> bool:
 
 def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:
     training = {k: manifest[k] for k in ("params", "epochs", "patience")}
-    names = ("model", "seed", "min_rating")
-    return ScoreSettings(**{n: manifest[n] for n in names}, dataset=manifest["data"], training=training)
+    values = {"dataset": manifest["data"], **{n: manifest.get(n) for n in ("model", "seed", "min_rating")}}
+    return make_settings(
+        ScoreSettings, {**values, "training": training}, f"the manifest of {manifest['model']}"
+    )
 
 
 def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> None:
@@ -206,7 +214,7 @@ def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> 
     if stored != id_map or content_hash(stored) != manifest.get("id_map_hash"):
         raise CheckpointError(
             f"{folder / ID_MAP} numbers users or items differently from the data set "
-            f"'{bundle.facts['data']}', so the rows of the model would belong to others. Train again."
+            f"'{bundle.facts['data']}', so the rows of the model would belong to others. {_again(folder)}"
         )
 
 
