@@ -4,7 +4,7 @@
 
 Unlearns a second random pool with every method at the budgets of the first, draws CUD (scored beforehand)
 against the increase of loss, and prints one JSON line: Spearman per method with a 95 % bootstrap interval
-over users. One seed, one pool: an illustration, not a validity study. Needs matplotlib (extra ``figures``).
+over users; of the mean increase also with the trivial columns, raw and held fixed. One seed, one pool: an illustration, not a validity study. Needs matplotlib (extra ``figures``).
 """
 
 import argparse
@@ -13,11 +13,13 @@ from pathlib import Path
 
 import matplotlib as mpl
 import numpy as np
+import pandas as pd
 
 mpl.use("Agg")
 import matplotlib.pyplot as plt
 from scipy.stats import bootstrap, spearmanr
 
+from recunlearn.difficulty.statistics import partial_spearman
 from recunlearn.foundation.records import Outcomes, load_record
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.studies.keys import keys_for
@@ -28,11 +30,12 @@ from recunlearn.studies.score_stages import trained
 from recunlearn.studies.scoring import Listener, scored_users
 from recunlearn.studies.unlearn import BATCH, Budget, Trainer
 
+TRIVIAL = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
 COLOURS = {"easy": "#2a9d5c", "medium": "#d8a31a", "hard": "#c8453c"}
 
 
-def increases(settings: ScoreSettings, users: int) -> tuple[np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """Rows of the second pool, increase of loss per method ``[users]``, and bands."""
+def increases(settings: ScoreSettings, users: int) -> tuple[pd.DataFrame, dict[str, np.ndarray]]:
+    """Score table of the second pool, and the increase of loss per method ``[users]``."""
     keys = keys_for(settings)
     table = scored_users(settings).table.set_index("user_id")
     subject = trained(keys, Listener())
@@ -48,12 +51,11 @@ def increases(settings: ScoreSettings, users: int) -> tuple[np.ndarray, dict[str
         rate = outcomes.settings["learning_rates"][name]
         model = trainer.unlearned(find(name), Budget(steps, rate, True), seed=settings.seed)
         found[name] = entity_losses(subject, model, batches, pool) - before
-    chosen = table.loc[subject.entities[pool].tolist()]
-    return chosen["cud"].to_numpy(), found, chosen["band"].to_numpy()
+    return table.loc[subject.entities[pool].tolist()], found
 
 
 def draw(cud: np.ndarray, increase: np.ndarray, bands: np.ndarray, title: str, file: Path) -> None:
-    """Scatter of CUD against the mean rank of the increase, with the median of each fifth of the users."""
+    """Scatter of CUD against the mean increase, with the median of each fifth of the users."""
     figure, axes = plt.subplots(figsize=(7, 4.2), dpi=150)
     for band, colour in COLOURS.items():
         rows = bands == band
@@ -88,7 +90,9 @@ def main() -> None:
     options.add_argument("--out", type=Path, default=Path("docs/results"))
     given = options.parse_args()
     settings = ScoreSettings(dataset=given.dataset, model=given.model, seed=given.seed)
-    cud, found, bands = increases(settings, given.users)
+    chosen, found = increases(settings, given.users)
+    cud, bands = chosen["cud"].to_numpy(), chosen["band"].to_numpy()
+    trivial = [c for c in TRIVIAL if chosen[c].notna().all()]
     figures = {}
     for name, values in found.items():
         result = bootstrap(
@@ -115,6 +119,8 @@ def main() -> None:
                 "users": len(cud),
                 "methods": figures,
                 "mean": round(float(rho), 3),
+                "partial": round(partial_spearman(cud, -mean, [chosen[c].to_numpy() for c in trivial]), 3),
+                "trivial": {c: round(float(spearmanr(chosen[c], -mean)[0]), 3) for c in trivial},
                 "figure": str(file),
             }
         )
