@@ -49,7 +49,8 @@ def run(args: Sequence[str]) -> int:
         command = typer.main.get_command(build())
         with command.make_context(_program(), list(args)) as context:
             command.invoke(context)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # None: closed by `>&-`
+            sys.stdout.flush()
     except typer.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, SystemExit) as stop:
@@ -147,7 +148,7 @@ def _disk_sentence(error: Exception) -> str | None:
     from recunlearn.foundation.store import explain_os_errors
 
     try:
-        with explain_os_errors(Path(getattr(error, "filename", None) or "a file")):
+        with explain_os_errors(Path(getattr(error, "filename", None) or "the output")):
             raise error
     except RecunlearnError as known:
         return str(known)

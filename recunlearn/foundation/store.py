@@ -111,7 +111,12 @@ def atomic_folder(path: Path) -> Iterator[Path]:
 def write_json(path: Path, value: Any) -> None:
     """Write ``value`` as indented JSON, whole or not at all."""
     with atomic_file(path) as temporary:
-        temporary.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        temporary.write_text(to_json(value), encoding="utf-8")
+
+
+def to_json(value: Any) -> str:
+    """Text of a JSON file, with a line break at its end."""
+    return json.dumps(value, indent=2, ensure_ascii=False) + "\n"
 
 
 def read_json(path: Path) -> Any:

@@ -3,6 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pandas as pd
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.settings import ScoreSettings
-from recunlearn.foundation.store import atomic_file, atomic_folder, read_json, write_json
+from recunlearn.foundation.store import atomic_file, atomic_folder, read_json, to_json, write_json
 from recunlearn.studies.keys import keys_for
 
 COLUMNS = (
@@ -123,19 +124,20 @@ def score_users(
 
 
 def export(scores: UserScores, folder: Path) -> list[Path]:
-    """Write ``scores.csv``, ``.parquet``, ``.json`` and ``summary.json`` into ``folder``, each whole."""
+    """Write ``scores.csv``, ``.parquet``, ``.json`` and ``summary.json`` into ``folder``, all or none."""
     folder = Path(folder)
     check_folder(folder)
     files = {
         "scores.csv": lambda p: scores.table.to_csv(p, index=False),
         "scores.parquet": lambda p: scores.table.to_parquet(p, index=False),
         "scores.json": lambda p: scores.table.to_json(p, orient="records", indent=1, force_ascii=False),
+        "summary.json": lambda p: p.write_text(to_json(dict(scores.summary)), encoding="utf-8"),
     }
-    for name, write in files.items():
-        with atomic_file(folder / name) as temporary:
-            write(temporary)
-    write_json(folder / "summary.json", dict(scores.summary))
-    return [folder / name for name in (*files, "summary.json")]
+    with ExitStack() as stack:  # all are written before the first takes its place
+        temporary = {name: stack.enter_context(atomic_file(folder / name)) for name in files}
+        for name, write in files.items():
+            write(temporary[name])
+    return [folder / name for name in files]
 
 
 def check_folder(folder: Path) -> None:

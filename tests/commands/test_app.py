@@ -203,6 +203,18 @@ def test_a_closed_pipe_is_quiet(tmp_path):
     os.close(write)
 
 
+def test_a_closed_stdout_is_no_failure(tmp_path):
+    cli = os.path.join(os.path.dirname(app_module.__file__), "..", "..", "cli.py")
+    script = f"{sys.executable} {cli} data list >&-"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        capture_output=True,
+        env={**os.environ, "RECUNLEARN_HOME": str(tmp_path)},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_the_missing_typer_is_one_sentence():
     code = "import sys; sys.modules['typer'] = None; from recunlearn.commands import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

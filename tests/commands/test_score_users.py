@@ -264,6 +264,41 @@ def _interrupt(*_args, **_options):
     raise KeyboardInterrupt
 
 
+def test_a_disk_that_fills_up_between_two_tables_leaves_none(cut, copied, run_cli, monkeypatch, tmp_path):
+    def full(*_args, **_options):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(pd.DataFrame, "to_json", full)
+    done = run_cli("score-users", "--config", cut / "run.toml", "--out", tmp_path / "o")
+    assert done.code == 1
+    assert "disk is full" in done.err
+    assert list((tmp_path / "o").iterdir()) == []
+
+
+def test_too_many_anchors_are_refused_before_the_training(cut, score, tmp_path):
+    config = tmp_path / "many.toml"
+    config.write_text((cut / "run.toml").read_text().replace("count = 6", "count = 60"))
+    done = score("--config", config, "--seed", "98")
+    assert done.code == 2
+    assert "Anchor count must be between 1 and" in done.err
+    assert not list((cut / "home" / "models").glob("*.work"))
+
+
+def test_a_checkpoint_and_what_makes_another_model_contradict(score, cut):
+    folder = next(p for p in (cut / "home" / "models").iterdir() if (p / "manifest.json").is_file())
+    done = score("--checkpoint", folder, "--model", "NeuMF", "--epochs", "3")
+    assert done.code == 2
+    assert "--model, --epochs cannot go with --checkpoint" in done.err
+
+
+def test_an_out_folder_that_cannot_be_one_is_refused_first(score, tmp_path):
+    (tmp_path / "file").write_text("")
+    done = score("--out", tmp_path / "file" / "x", "--seed", "97")
+    assert done.code == 1
+    assert "file is a file, but --out needs a folder" in done.err
+    assert "Tracing" not in done.err
+
+
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(cut, copied, run_cli, monkeypatch, tmp_path):
     from recunlearn.foundation import store
 

@@ -1,12 +1,14 @@
 """Checkpoints of our own, training that resumes after a kill, and every way in which they can be broken."""
 
 import copy
+import errno
 import json
 import multiprocessing
 import os
 import shutil
 import signal
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -195,6 +197,16 @@ def test_journal_of_other_settings_or_damaged_is_ignored(tmp_path):
     one = train_subject(small_data(), chosen, folder=tmp_path / "m")
     two = train_subject(small_data(), chosen, folder=tmp_path / "n")
     assert same(weights(one.model), weights(two.model))
+
+
+def test_a_disk_that_fills_up_while_training_is_named(tmp_path, monkeypatch):
+    def full(*_args):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(RecunlearnError, match=r"The disk is full: .*last\.ckpt"):
+        train_subject(small_data(), settings("BPR", embedding_size=4), folder=tmp_path / "m")
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def _train_until_killed(folder, started):

@@ -1,6 +1,7 @@
 """The journal of a training run: best weights, history, random states, so that a killed run resumes."""
 
 import copy
+import io
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -98,8 +99,11 @@ class Journal:
                 for n in ("epoch", "best_epoch", "worse", "best_score", "best", "losses", "valid")
             },
         }
+        # In memory first: where the disk is full, torch's own writer fails without saying so.
+        buffer = io.BytesIO()
+        torch.save(state, buffer)
         with atomic_file(self.path) as temporary:
-            torch.save(state, temporary)
+            temporary.write_bytes(buffer.getbuffer())
 
 
 def _copy(state: Mapping[str, Any]) -> dict[str, Any]:
