@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import warnings
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from test_recbole_subject import small_data
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.recbole import compat
+from recunlearn.subjects.recbole.compat import quiet
 from recunlearn.subjects.recbole.store import train_subject
 
 
@@ -93,3 +95,17 @@ def run_python():
         return done.stdout
 
     return call
+
+
+def test_threads_inside_quiet_give_the_streams_back():
+    """Interleaved: the first one in leaves before the last one, which came in while stdout was redirected."""
+    before, filters = sys.stdout, list(warnings.filters)
+    first, second = quiet(), quiet()
+    first.__enter__()
+    assert sys.stdout is sys.stderr
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert sys.stdout is sys.stderr
+    second.__exit__(None, None, None)
+    assert sys.stdout is before
+    assert warnings.filters == filters

@@ -8,6 +8,7 @@ import contextlib
 import importlib
 import logging
 import sys
+import threading
 import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -57,17 +58,43 @@ def _add_missing_names() -> None:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Run RecBole code: what it prints goes to stderr, its log and known warnings stay silent."""
-    logger = logging.getLogger()
-    silencer = _OnlyOthers()
-    logger.addFilter(silencer)
+    """Run RecBole code: what it prints goes to stderr, its log and known warnings stay silent.
+
+    Streams and warning filters belong to the whole process: of several threads the first one in sets them and
+    the last one out puts them back.
+    """
+    with _QUIET.lock:
+        _QUIET.inside += 1
+        if _QUIET.inside == 1:
+            _QUIET.begin()
     try:
-        with warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-            for category, module in QUIET:
-                warnings.filterwarnings("ignore", category=category, module=module)
-            yield
+        yield
     finally:
-        logger.removeFilter(silencer)
+        with _QUIET.lock:
+            _QUIET.inside -= 1
+            if _QUIET.inside == 0:
+                _QUIET.restore.close()
+
+
+class _Quiet:
+    """What is in force while anybody is inside :func:`quiet`."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.inside = 0
+        self.restore = contextlib.ExitStack()
+
+    def begin(self) -> None:
+        logger, silencer = logging.getLogger(), _OnlyOthers()
+        logger.addFilter(silencer)
+        self.restore.callback(logger.removeFilter, silencer)
+        self.restore.enter_context(warnings.catch_warnings())
+        self.restore.enter_context(contextlib.redirect_stdout(sys.stderr))
+        for category, module in QUIET:
+            warnings.filterwarnings("ignore", category=category, module=module)
+
+
+_QUIET = _Quiet()
 
 
 @contextlib.contextmanager
