@@ -9,8 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from recunlearn.foundation.errors import UsageError, near_miss
 
-MethodName = Literal["GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL"]
-METHODS: tuple[MethodName, ...] = ("GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL")
+METHODS: tuple[str, ...] = ("GradAscent", "GradDiff", "NPO", "SimNPO", "UNDIAL")
 
 
 class Settings(BaseModel):
@@ -58,7 +57,7 @@ class AnchorSettings(Settings):
     """Probed users (at most half of all users)."""
     count: int = Field(default=20, ge=1)
     """Anchors on each side (at most half of the pool)."""
-    methods: tuple[MethodName, ...] = Field(default=METHODS, min_length=1)
+    methods: tuple[str, ...] = Field(default=METHODS, min_length=1)
     """Unlearning methods that vote, each once."""
     seeds: int = Field(default=2, ge=1)
     """Unlearning runs of each method."""
@@ -75,7 +74,7 @@ class AnchorSettings(Settings):
 
     @field_validator("methods")
     @classmethod
-    def _each_once(cls, methods: tuple[MethodName, ...]) -> tuple[MethodName, ...]:
+    def _each_once(cls, methods: tuple[str, ...]) -> tuple[str, ...]:
         if len(set(methods)) < len(methods):
             raise ValueError("Each method votes once")
         return methods

@@ -22,6 +22,7 @@ from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_reco
 from recunlearn.studies.bilevel import bilevel
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.losses import BATCH, entity_losses
+from recunlearn.studies.methods import find
 from recunlearn.studies.pool import draw_pool
 from recunlearn.studies.probe import probe
 from recunlearn.studies.scoring import Listener
@@ -38,6 +39,8 @@ Array = NDArray[np.floating[Any]]
 def compute(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Run or read every stage; returns the table (in the order of the users) and the summary."""
     settings, clock = keys.settings, Clock()
+    for name in settings.anchors.methods:
+        find(name)  # an unknown method is refused before anything is trained
     if settings.threads:
         torch.set_num_threads(settings.threads)
     warnings: list[str] = []
