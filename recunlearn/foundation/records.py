@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from recunlearn.foundation.errors import RecunlearnError
-from recunlearn.foundation.store import atomic_folder, read_json, write_json
+from recunlearn.foundation.store import atomic_folder, read_json, seal_holds, write_json, write_seal
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.integer[Any]]
@@ -136,10 +136,13 @@ def save_record(record: Any, folder: Path) -> None:
     with atomic_folder(folder) as temporary:
         save_file(arrays, temporary / "arrays.safetensors")
         write_json(temporary / "manifest.json", {"record": type(record).__name__, **plain})
+        write_seal(temporary)
 
 
 def load_record(kind: type[Any], folder: Path) -> Any:
     """Read back what :func:`save_record` wrote; a damaged folder is named in the error."""
+    if not seal_holds(folder):
+        raise _damaged(folder, "its files are not as they were written")
     manifest = read_json(folder / "manifest.json")
     if not isinstance(manifest, dict) or manifest.pop("record", None) != kind.__name__:
         raise RecunlearnError(f"{folder} does not hold {kind.__name__}. Delete it and run the command again.")
@@ -147,12 +150,12 @@ def load_record(kind: type[Any], folder: Path) -> Any:
         arrays = load_file(folder / "arrays.safetensors")
     except Exception as error:
         raise _damaged(folder, f"arrays.safetensors: {error}") from None
-    if "entities" in manifest:
-        manifest["entities"] = np.array(manifest["entities"], dtype=str)
-    for name in ("edges", "methods", "seeds"):
-        if name in manifest:
-            manifest[name] = tuple(manifest[name])
     try:
+        if "entities" in manifest:
+            manifest["entities"] = np.array(manifest["entities"], dtype=str)
+        for name in ("edges", "methods", "seeds"):
+            if name in manifest:
+                manifest[name] = tuple(manifest[name])
         return kind(**manifest, **arrays)
     except (TypeError, ValueError) as error:
         raise _damaged(folder, str(error)) from None

@@ -16,6 +16,7 @@ import numpy as np
 
 from recunlearn.foundation.errors import RecunlearnError
 
+_SEAL = "hashes.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
 
@@ -135,6 +136,22 @@ def file_hash(path: Path) -> str:
     """SHA-256 of a file's bytes (64 hex digits)."""
     with Path(path).open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_seal(folder: Path) -> None:
+    """Write the hashes of the files in ``folder`` beside them, for :func:`seal_holds`."""
+    write_json(folder / _SEAL, {p.name: file_hash(p) for p in sorted(folder.iterdir()) if p.is_file()})
+
+
+def seal_holds(folder: Path) -> bool:
+    """Tell whether the files are as :func:`write_seal` found them; True where there is no seal."""
+    if not (folder / _SEAL).is_file():
+        return True
+    try:
+        sealed = read_json(folder / _SEAL)
+        return isinstance(sealed, dict) and all(file_hash(folder / k) == v for k, v in sealed.items())
+    except (RecunlearnError, OSError):
+        return False
 
 
 @contextmanager

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from safetensors import SafetensorError
+from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-from recunlearn.foundation.store import atomic_file
+from recunlearn.foundation.store import atomic_file, content_hash
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -32,7 +32,7 @@ class Pieces:
         arrays = {k: np.ascontiguousarray(v) for k, v in make().items()}
         if self.folder is not None:
             with atomic_file(self.folder / f"{name}.safetensors") as temporary:
-                save_file(arrays, temporary)
+                save_file(arrays, temporary, metadata={"hash": content_hash(arrays)})
         return arrays
 
     def read(self, name: str) -> Arrays | None:
@@ -41,6 +41,9 @@ class Pieces:
         if path is None or not path.exists():
             return None
         try:
-            return load_file(path)
+            arrays = load_file(path)
+            with safe_open(path, "numpy") as file:
+                written = (file.metadata() or {}).get("hash")
         except (SafetensorError, OSError):
             return None
+        return arrays if written in (None, content_hash(arrays)) else None

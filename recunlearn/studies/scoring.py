@@ -13,7 +13,15 @@ import pandas as pd
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.settings import ScoreSettings
-from recunlearn.foundation.store import atomic_file, atomic_folder, read_json, to_json, write_json
+from recunlearn.foundation.store import (
+    atomic_file,
+    atomic_folder,
+    read_json,
+    seal_holds,
+    to_json,
+    write_json,
+    write_seal,
+)
 from recunlearn.studies.keys import keys_for
 
 COLUMNS = (
@@ -93,6 +101,7 @@ def scored_users(
     with atomic_folder(keys.scores) as temporary:
         table.to_parquet(temporary / "scores.parquet", index=False)
         write_json(temporary / "summary.json", summary)
+        write_seal(temporary)
     return UserScores(table.reset_index(drop=True), summary, keys.scores)
 
 
@@ -157,11 +166,11 @@ def default_folder(scores: UserScores, checkpoint: Path | None = None) -> Path:
 
 def is_stored(settings: ScoreSettings, checkpoint: Path | None = None) -> bool:
     """Tell whether a run would only read."""
-    return (keys_for(settings, checkpoint).scores / "summary.json").is_file()
+    return _stored(keys_for(settings, checkpoint).scores) is not None
 
 
 def _stored(folder: Path) -> UserScores | None:
-    if not (folder / "summary.json").is_file():
+    if not (folder / "summary.json").is_file() or not seal_holds(folder):
         return None
     try:
         table = pd.read_parquet(folder / "scores.parquet")

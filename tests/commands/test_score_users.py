@@ -12,6 +12,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from recunlearn.data.catalogue import load_interactions
+from recunlearn.foundation.store import seal_holds
 from recunlearn.studies.scoring import COLUMNS
 
 CONFIG = """
@@ -202,6 +203,15 @@ def test_unknown_users_are_refused_before_anything_is_trained(cut, score, tmp_pa
     assert len([p for p in (cut / "home" / "models").iterdir() if (p / "manifest.json").is_file()]) == 1
 
 
+def test_an_unknown_method_is_refused_before_anything_is_trained(cut, run_cli, monkeypatch, tmp_path):
+    monkeypatch.setenv("RECUNLEARN_HOME", str(cut / "home"))
+    (tmp_path / "m.toml").write_text('dataset = "cut"\nseed = 77\n[anchors]\nmethods = ["GradDif"]\n')
+    done = run_cli("score-users", "--config", tmp_path / "m.toml")
+    assert done.code == 2
+    assert "Unknown unlearning method 'GradDif'. Did you mean GradDiff?" in done.err
+    assert "Training" not in done.err
+
+
 BAD_OPTIONS = {
     ("--model", "NeuMFF"): "Did you mean NeuMF?",
     ("--dataset", "ml-1k"): "Unknown data set 'ml-1k'",
@@ -258,6 +268,24 @@ def test_interrupted_while_unlearning_goes_on_with_the_same_command(cut, copied,
     assert not list((copied / "cache").rglob("*.tmp"))
     done = run_cli(*arguments)
     assert done.code == 0, done.err
+
+
+def _flip(path):
+    raw = bytearray(path.read_bytes())
+    raw[len(raw) // 2] ^= 1
+    path.write_bytes(raw)
+
+
+@pytest.mark.parametrize("file", ["summary.json", "scores.parquet"])
+@pytest.mark.parametrize("harm", [_flip, lambda p: p.write_bytes(p.read_bytes()[:-9]), lambda p: p.unlink()])
+def test_damaged_scores_are_made_again(cut, copied, run_cli, file, harm):
+    arguments = ("score-users", "--config", cut / "run.toml", "--format", "csv")
+    before = run_cli(*arguments)
+    for stored in (copied / "cache" / "scores").iterdir():
+        harm(stored / file)
+    again = run_cli(*arguments)
+    assert (again.code, again.out) == (0, before.out), again.err
+    assert [seal_holds(s) for s in (copied / "cache" / "scores").iterdir()].count(True) == 1
 
 
 def _interrupt(*_args, **_options):

@@ -109,6 +109,22 @@ def drop_an_entity(folder):
     edit_manifest(folder, entities=["007"])
 
 
+def flip_a_bit(folder):
+    path = folder / "arrays.safetensors"
+    raw = bytearray(path.read_bytes())
+    raw[-1] ^= 1
+    path.write_bytes(raw)
+
+
+def break_the_seal(folder):
+    (folder / "hashes.json").write_text("[]")
+
+
+def no_edges_and_no_seal(folder):
+    (folder / "hashes.json").unlink()
+    edit_manifest(folder, edges=None)
+
+
 def add_a_field(folder):
     edit_manifest(folder, colour="red")
 
@@ -122,6 +138,9 @@ def add_a_field(folder):
         list_manifest,
         drop_an_entity,
         add_a_field,
+        flip_a_bit,
+        break_the_seal,
+        no_edges_and_no_seal,
     ],
 )
 def test_a_damaged_folder_is_one_sentence_with_the_fix(tmp_path, damage):

@@ -209,8 +209,8 @@ def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> 
     id_map = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
     try:
         stored = read_json(folder / ID_MAP)
-    except RecunlearnError as error:
-        raise CheckpointError(str(error)) from None
+    except RecunlearnError:
+        raise CheckpointError(f"{folder / ID_MAP} is damaged. {_again(folder)}") from None
     if stored != id_map or content_hash(stored) != manifest.get("id_map_hash"):
         raise CheckpointError(
             f"{folder / ID_MAP} numbers users or items differently from the data set "

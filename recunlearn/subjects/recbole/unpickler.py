@@ -87,6 +87,13 @@ class _Name:
         self.name, self.make = name, make
 
 
+def _settings_object(name: str, args: tuple[Any, ...]) -> Inert:
+    """Settings are made without arguments; a function with arguments is something else in their place."""
+    if args:
+        raise _Refusal(f"its settings are a call of {name!r}, which is no class of settings.")
+    return Inert(name, ())
+
+
 class _Refusal(Exception):
     """Something in the file that a RecBole checkpoint does not hold."""
 
@@ -164,7 +171,7 @@ class _Unpickler(pickle._Unpickler):
         if module in ("torch", "torch.storage") and name in (*_STORAGES, "UntypedStorage"):
             return _Name(name, None)
         if self._is_settings():
-            return _Name(full, lambda: Inert(full, ()))
+            return _Name(full, lambda *args: _settings_object(full, args))
         inert = (module, name) in _INERT or module.startswith(_INERT_PACKAGES)
         if inert and full.replace(".", "_").isidentifier() and "." not in name:
             return _Name(full, lambda *args: Inert(full, args))
