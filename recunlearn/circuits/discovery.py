@@ -49,6 +49,7 @@ def discover(
             raise TraceError(
                 f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} Choose another model."
             ) from None
+    _check(value)
     search.settle_affine()
     outputs = search.ancestors(value) if value.requires_grad else ()
     if not outputs:
@@ -70,6 +71,14 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
         and (any(True for _ in m.parameters()) or not type(m).__module__.startswith("torch.nn"))
         and not isinstance(m, nn.modules.loss._Loss)
     }
+
+
+def _check(value: Tensor) -> None:
+    """A metric has one finite value a sample."""
+    if value.dim() != 1:
+        raise TraceError(f"The metric must have shape [B], but got {tuple(value.shape)}.")
+    if not torch.isfinite(value).all():
+        raise TraceError("The model's scores are not finite numbers. Check its weights and its training.")
 
 
 class _Search:
@@ -185,12 +194,3 @@ def _with_groups(search: _Search, outputs: tuple[int, ...], groups: int | None) 
 def tiny(batch: Batch) -> Batch:
     """A few samples, enough to trace a forward pass."""
     return batch[: min(len(batch), 4)] if len(batch) > 1 else batch.tile(2)
-
-
-def trainable_metric(value: Tensor) -> Tensor:
-    """Check that a metric has one finite value a sample."""
-    if value.dim() != 1:
-        raise TraceError(f"The metric must have shape [B], but got {tuple(value.shape)}.")
-    if not torch.isfinite(value).all():
-        raise TraceError("The metric has values that are not finite. Check the model's weights.")
-    return value

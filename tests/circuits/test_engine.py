@@ -277,3 +277,31 @@ def test_a_model_that_changes_its_way_is_refused_not_scored():
     engine = EdgeAttribution(model, lambda m, b: m(b.columns["i"]), plan)
     with pytest.raises(TraceError, match="never met 'extra'"):
         engine.attribute(batch, n_steps=4)
+
+
+def test_scores_that_are_no_numbers_are_refused():
+    model, batch = neumf()
+    with torch.no_grad():
+        model.out.bias.fill_(float("nan"))
+    with pytest.raises(TraceError, match="not finite"):
+        discover(model, score, batch, PlanHints())
+
+
+def test_a_metric_without_one_value_a_sample_is_refused():
+    model, batch = neumf()
+    with pytest.raises(TraceError, match=r"shape \[B\], but got \(\)"):
+        discover(model, lambda m, b: score(m, b).sum(), batch, PlanHints())
+
+
+def test_affine_layers_are_found_and_nothing_else():
+    model, batch = neumf()
+    plan = discover(model, score, batch, PlanHints())
+    names = [plan.components[i].name for i in plan.affine]
+    assert names == ["hidden"]  # "out" follows a tanh and a product
+    assert {plan.components[i].name for i in plan.idle} == {"user_mlp", "item_mlp"}
+    model, batch = attention()
+    assert discover(model, score, batch, HINTS["attention"]).affine == tuple(
+        i
+        for i, c in enumerate(discover(model, score, batch, HINTS["attention"]).components)
+        if c.name in "qkv"
+    )
