@@ -107,7 +107,7 @@ def _column(file: Path, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
         close = next(filter(None, (near_miss(h, ["user_id"]) for h in header)), "")
         raise DataError(
             f"{file} has no column of user ids: its header is {', '.join(header)}.{close} Name the column "
-            "user_id."
+            "user_id, or save ids without a header as a .txt file, one a line."
         )
     ids = []
     for number, line in lines[1:]:

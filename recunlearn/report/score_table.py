@@ -107,8 +107,9 @@ def _model(summary: Mapping[str, Any]) -> str:
         f"{k} {test[k]:.4f}" + (f" (popularity {popularity[k]:.4f})" if k in popularity else "")
         for k in shown
     )
+    epochs = f"{summary['epochs']} epoch{'s' * (summary['epochs'] != 1)}"
     return (
-        f"{summary['model']} on {summary['dataset']}, {summary['epochs']} epochs, test {figures}; "
+        f"{summary['model']} on {summary['dataset']}, {epochs}, test {figures}; "
         f"positives: {summary['positives']}"
     )
 

@@ -7,6 +7,7 @@ import sys
 import pytest
 import typer
 
+from recunlearn import commands
 from recunlearn.commands import app as app_module
 from recunlearn.foundation.errors import DataError, UsageError
 
@@ -219,5 +220,16 @@ def test_the_missing_typer_is_one_sentence():
     code = "import sys; sys.modules['typer'] = None; from recunlearn.commands import main; main()"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 1
-    assert done.stderr.startswith("error: The package typer is not installed. Run: pip install")
+    assert done.stderr.startswith(f"error: The package typer is not installed for {sys.executable}. Run: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("made", [True, False])
+def test_a_python_outside_the_environment_is_sent_into_it(made, tmp_path, monkeypatch):
+    if made:
+        (tmp_path / ".venv").mkdir()
+        (tmp_path / ".venv" / "installed").touch()
+    monkeypatch.setattr(commands, "__file__", str(tmp_path / "recunlearn" / "commands" / "__init__.py"))
+    monkeypatch.setitem(sys.modules, "recunlearn.commands.app", None)
+    with pytest.raises(SystemExit, match="bin/activate" if made else "Run: pip install -c"):
+        commands.main()

@@ -66,6 +66,7 @@ BAD = {
         b"usr_id,x\n1,2\n",
         "no column of user ids: its header is usr_id, x. Did you mean user_id?",
     ),
+    "headless.csv": (b"405\n88\n", "or save ids without a header as a .txt file, one a line."),
     "open.csv": (b'user_id\n7\n"8\n9\n', "open.csv, line 3: unexpected end of data. Correct that line"),
     "long.csv": (b"user_id\n" + b"1" * 200_000, "line 2: field larger than field limit"),
     "noise.txt": (bytes(range(1, 9)) * 99, "is a binary file"),
