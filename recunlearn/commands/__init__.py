@@ -9,7 +9,7 @@ def main() -> None:
     try:
         from recunlearn.commands.app import run
     except ModuleNotFoundError as error:
-        sys.exit(f"error: The package {error.name} is not installed for {sys.executable}. Run: {_fix()}.")
+        sys.exit(f"error: The package {error.name} is not installed for {sys.executable}. Run: {_fix()}")
     sys.exit(run(sys.argv[1:]))
 
 
