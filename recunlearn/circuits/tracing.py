@@ -1,5 +1,6 @@
 """Circuits of entities: the signed mean over their samples' edges, streamed."""
 
+import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -67,7 +68,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
         seed=seed,
     )
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
-    workers = torch.get_num_threads() if on_cpu else 1
+    workers = min(torch.get_num_threads(), os.cpu_count() or 1) if on_cpu else 1
     return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
 
 
