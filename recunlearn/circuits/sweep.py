@@ -91,7 +91,13 @@ def replay(
 
     known = {plan.components[i].place: t for i, t in given.items() if plan.components[i].kind == "module"}
     with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module):
-        run.value = metric(model, batch)
+        try:
+            run.value = metric(model, batch)
+        except (RuntimeError, IndexError) as error:
+            raise TraceError(
+                f"{type(model).__name__} cannot be traced: its pass along the components fails "
+                f"({(str(error).splitlines() or ['no message'])[0]}). Choose another model."
+            ) from error
     missing = [c.name for c, leaf in zip(plan.components, run.leaves, strict=True) if leaf is None]
     if missing:
         raise TraceError(

@@ -110,7 +110,7 @@ class ScoreSettings(Settings):
     min_rating: float | None = None
     """Ratings below are no positives; None: every rating is one."""
     device: str = "auto"
-    threads: int | None = Field(None, ge=1, le=4096)
+    threads: int | None = Field(None, ge=1, le=256)
     training: TrainingSettings = TrainingSettings()
     circuits: CircuitSettings = CircuitSettings()
     anchors: AnchorSettings = AnchorSettings()

@@ -87,7 +87,8 @@ def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
         return load_subject(keys.model, interactions, device=settings.device)
     # A model that cannot be attributed, or data without anchors, is refused before the training, not after.
     untrained = untrained_subject(interactions, settings)
-    tracer(untrained, settings.circuits, settings.seed)
+    engine = tracer(untrained, settings.circuits, settings.seed)
+    engine.attribute(next(untrained.batches(batch_size=32, seed=settings.seed)))
     draw_pool(untrained, settings.anchors.pool, settings.anchors.count, settings.seed)
     return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
 
