@@ -111,6 +111,7 @@ class ScoreSettings(Settings):
     """Ratings below are no positives; None: every rating is one."""
     device: str = "auto"
     threads: int | None = Field(None, ge=1, le=256)
+    """Threads of torch in training and probe; None: one, so that figures repeat. Tracing uses every core."""
     training: TrainingSettings = TrainingSettings()
     circuits: CircuitSettings = CircuitSettings()
     anchors: AnchorSettings = AnchorSettings()

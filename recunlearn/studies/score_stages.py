@@ -37,12 +37,22 @@ Array = NDArray[np.floating[Any]]
 
 
 def compute(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any]]:
-    """Run or read every stage; returns the table (in the order of the users) and the summary."""
+    """Run or read every stage; returns the table (in the order of the users) and the summary.
+
+    torch runs with ``settings.threads`` threads, one by default, and gets its own number back afterwards.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(keys.settings.threads or 1)
+    try:
+        return _stages(keys, listener)
+    finally:
+        torch.set_num_threads(before)
+
+
+def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any]]:
     settings, clock = keys.settings, Clock()
     for name in settings.anchors.methods:
         find(name)  # an unknown method is refused before anything is trained
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
     warnings: list[str] = []
 
     def say(sentence: str) -> None:

@@ -279,6 +279,16 @@ def test_a_model_that_changes_its_way_is_refused_not_scored():
         engine.attribute(batch, n_steps=4)
 
 
+def test_a_pass_that_fails_for_other_batches_is_one_sentence():
+    def only_four(model: nn.Module, batch: Batch) -> Tensor:
+        return score(model, batch).view(4)
+
+    model, batch = neumf()
+    engine = EdgeAttribution(model, only_four, discover(model, only_four, batch[:4], PlanHints()))
+    with pytest.raises(TraceError, match=r"NeuMF cannot be traced: .* fails \(shape '\[4\]' is invalid"):
+        engine.attribute(batch[:4], n_steps=4)
+
+
 def test_scores_that_are_no_numbers_are_refused():
     model, batch = neumf()
     with torch.no_grad():
