@@ -68,7 +68,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
         seed=seed,
     )
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
-    workers = min(torch.get_num_threads(), os.cpu_count() or 1) if on_cpu else 1
+    workers = (os.cpu_count() or 1) if on_cpu else 1
     return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
 
 

@@ -67,7 +67,10 @@ def score_users(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of every stage. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. (default: auto)")] = None,
     threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch. (default: torch's own)")
+        int | None,
+        typer.Option(
+            min=1, help="Threads of torch in training and probe. (default: 1; tracing uses every core)"
+        ),
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the tables.")] = None,
     format_: Annotated[
