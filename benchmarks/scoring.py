@@ -2,7 +2,8 @@
 
     python benchmarks/scoring.py PATH/ml-1m.zip [--model NeuMF] [--steps 16] [--epochs 3]
 
-Prints one JSON line. Memory: peak resident size of a fresh process each, less what it held before scoring.
+Both sides as ``score-users`` runs them: training with one thread, tracing on every core. Memory: peak
+resident size of a fresh process each. Prints one JSON line.
 """
 
 import argparse
@@ -20,12 +21,15 @@ import numpy as np
 
 def prepare(archive: str, folder: Path, model: str, epochs: int) -> list[float]:
     """Train ``epochs`` epochs and save; returns seconds of each epoch (evaluation not counted)."""
+    import torch
+
     from recunlearn.data.ml_1m import read_ml_1m
     from recunlearn.foundation.settings import ScoreSettings, TrainingSettings
     from recunlearn.subjects.recbole.bundle import make_bundle
     from recunlearn.subjects.recbole.store import train_subject
     from recunlearn.subjects.recbole.training import fit
 
+    torch.set_num_threads(1)
     interactions = read_ml_1m(Path(archive))
     settings = ScoreSettings(dataset="ml-1m", model=model, training=TrainingSettings(epochs=1))
     train_subject(interactions, settings, folder=folder)
