@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.population import mean_of_others
 
 
 class DotProduct(nn.Module):
@@ -127,9 +128,10 @@ class CheckerboardWorld:
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
         """Copy with the mean of all other users' vectors in the rows of ``entities``."""
         changed = copy.deepcopy(model)
-        others = np.setdiff1d(np.arange(len(self.entities)), entities)
         weight = changed.get_parameter("user_embedding.weight").data
-        weight[torch.as_tensor(entities)] = weight[torch.from_numpy(others)].mean(0)
+        inside = torch.zeros(len(weight), dtype=torch.bool)
+        inside[torch.as_tensor(entities)] = True
+        weight[inside] = mean_of_others(weight, inside)
         return changed
 
     def hints(self) -> PlanHints:

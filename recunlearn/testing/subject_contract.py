@@ -174,6 +174,16 @@ class SubjectContract:
         torch.testing.assert_close(new[~mine], old[~mine], atol=1e-5, rtol=1e-4)
         assert bool((new[mine] - old[mine]).abs().max() > 1e-6) == self.has_entity_vectors
 
+    def test_population_rows_of_everybody_are_finite(self, subject: Subject) -> None:
+        """Nobody is left to average over: each entity gets the mean over all but itself."""
+        everyone = np.arange(len(subject.entities))
+        batch = _all(subject)
+        with torch.no_grad():
+            changed = subject.population_rows(subject.model, everyone)
+            new, old = (subject.log_likelihood(m, batch) for m in (changed, subject.model))
+        assert torch.isfinite(new).all()
+        assert bool((new - old).abs().max() > 1e-6) == self.has_entity_vectors
+
     def test_covariates_are_one_figure_an_entity(self, subject: Subject) -> None:
         """Named columns over entities; NaN only where there is no sample."""
         for values in subject.covariates().values():

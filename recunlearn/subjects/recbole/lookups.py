@@ -12,6 +12,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.population import mean_of_others
 from recunlearn.subjects.recbole.scoring import clear_caches, log_likelihood
 
 
@@ -93,16 +94,9 @@ def with_population_rows(
         with torch.no_grad():
             rows = parameters[name][offset + 1 : offset + 1 + count]
             place = inside.to(rows.device)
-            rows[place] = _mean_of_others(rows, place)
+            rows[place] = mean_of_others(rows, place)
     clear_caches(other)
     return other
-
-
-def _mean_of_others(rows: Tensor, inside: Tensor) -> Tensor:
-    """Mean over the rows outside; where none is left, over all but one's own: ``[d]`` or ``[n, d]``."""
-    if not inside.all():
-        return rows[~inside].mean(0)
-    return (rows.sum(0) - rows) / max(len(rows) - 1, 1)
 
 
 class _MeanRows:
@@ -119,7 +113,7 @@ class _MeanRows:
         if not isinstance(table, Tensor) or table.dim() != 2 or len(table) != len(self.inside) + 1:
             return table
         inside = self.inside.to(table.device)
-        rows = torch.where(inside[:, None], _mean_of_others(table[1:], inside), table[1:])
+        rows = torch.where(inside[:, None], mean_of_others(table[1:], inside), table[1:])
         return torch.cat([table[:1], rows])
 
 
