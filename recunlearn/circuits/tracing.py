@@ -50,15 +50,12 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     Raises:
         TraceError: the model cannot be attributed.
     """
-    from recunlearn.circuits.captum_path import CaptumEdgeAttribution
-
     first = next(subject.batches(batch_size=4, seed=seed), None)
     if first is None:
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
     model, hints = subject.model, subject.hints()
     plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups)
-    kind = EdgeAttribution if settings.path == "chunked" else CaptumEdgeAttribution
-    engine = kind(
+    engine = _engine_class(settings.path)(
         model,
         subject.log_likelihood,
         plan,
@@ -72,6 +69,14 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
 
 
+def _engine_class(path: str) -> type[EdgeAttribution]:
+    if path == "chunked":
+        return EdgeAttribution
+    from recunlearn.circuits.captum_path import CaptumEdgeAttribution  # captum takes seconds to import
+
+    return CaptumEdgeAttribution
+
+
 def chunk_size(plan: ComponentPlan, steps: int) -> int:
     """Samples whose whole path fits :data:`TILE_BYTES` (16 to 4,096)."""
     floats = sum(int(np.prod(c.shape)) for c in plan.components)
@@ -83,7 +88,7 @@ def trace(
 ) -> Circuits:
     """Trace every (or ``per_user``) training sample of ``entities`` and average per entity.
 
-    Never holds more than one batch of sample circuits.
+    Never holds the sample circuits of more than ``run.workers + 1`` batches.
 
     Args:
         entities: numbers of entities; None: all.

@@ -12,6 +12,7 @@ from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import content_hash, read_json
 from recunlearn.subjects.recbole.names import family_of
 from recunlearn.subjects.recbole.parameters import model_key
+from recunlearn.subjects.recbole.same_data import check_same_data
 
 FORMAT = 1
 """Raised when the same settings would no longer make the same scores."""
@@ -47,7 +48,7 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
     """
     if checkpoint is not None:
         manifest = read_checkpoint(checkpoint)
-        _check_data(checkpoint, manifest, settings.dataset)
+        check_same_data(checkpoint, manifest, settings.dataset, data_hash(settings.dataset))
         settings = settings.model_copy(update={k: manifest[k] for k in ("model", "min_rating")})
         identity: Any = [manifest["weights_hash"], manifest["data_hash"]]
         folder = Path(checkpoint)
@@ -78,14 +79,6 @@ def _for_family(settings: ScoreSettings) -> ScoreSettings:
     if anchors.batch_size is None:
         anchors = anchors.model_copy(update={"batch_size": SEQUENTIAL_BATCH})
     return settings.model_copy(update={"circuits": circuits, "anchors": anchors})
-
-
-def _check_data(folder: Path, manifest: dict[str, Any], dataset: str) -> None:
-    if manifest["data_hash"] != data_hash(dataset):
-        raise CheckpointError(
-            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents "
-            f"than '{dataset}' has now. Name the data it was trained on with --dataset, or train again."
-        )
 
 
 def read_checkpoint(folder: Path) -> dict[str, Any]:

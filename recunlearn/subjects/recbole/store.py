@@ -19,6 +19,7 @@ from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
 from recunlearn.subjects.recbole.parameters import FORMAT, epochs_of
 from recunlearn.subjects.recbole.resume import discard
+from recunlearn.subjects.recbole.same_data import check_same_data
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.subjects.recbole.training import fit, prepare
 
@@ -113,11 +114,7 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
         CheckpointError: a file is missing or damaged, the weights were altered, or the data are others.
     """
     manifest = _manifest(folder)
-    if manifest["data_hash"] != interactions.hash:
-        raise CheckpointError(
-            f"The model in {folder} was trained on the data set '{manifest['data']}' with other contents "
-            f"than '{interactions.name}' has now. Name the data it was trained on, or train again."
-        )
+    check_same_data(folder, manifest, interactions.name, interactions.hash)
     weights = _weights(folder, manifest)
     bundle = _bundle(interactions, manifest, resolve_device(device))
     _check_id_map(folder, manifest, bundle)
