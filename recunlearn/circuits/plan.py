@@ -7,6 +7,8 @@ from typing import Literal
 
 from torch import Tensor
 
+from recunlearn.foundation.records import CircuitGraph
+
 OUTPUT = "output"
 """Name of the sink that stands for the metric (the log-likelihood)."""
 
@@ -30,6 +32,7 @@ class Component:
         table: embedding table of a source, else "".
         affine: a module whose output is an affine function of look-ups (or of such modules): it lies on a
             straight line along the path, and its Jacobian is the same at every point.
+        attention: it belongs to an attention.
     """
 
     name: str
@@ -42,6 +45,7 @@ class Component:
     parents: tuple[int, ...]
     table: str = ""
     affine: bool = False
+    attention: bool = False
 
     @property
     def groups(self) -> int:
@@ -128,6 +132,24 @@ class ComponentPlan:
         names = [c.name for c in self.components] + [OUTPUT]
         return tuple(
             f"{names[u]}{label} -> {names[v]}" for u, v in self.pairs for label in self.components[u].labels
+        )
+
+    @cached_property
+    def graph(self) -> CircuitGraph:
+        """The same graph without torch, stored with the circuits."""
+        depths: list[int] = []
+        for parents in (*(c.parents for c in self.components), self.outputs):
+            depths.append(1 + max((depths[u] for u in parents), default=-1))
+        columns = [(u, v, label) for u, v in self.pairs for label in self.components[u].labels]
+        return CircuitGraph(
+            nodes=(*(c.name for c in self.components), OUTPUT),
+            kinds=(*(c.kind for c in self.components), OUTPUT),
+            attention=(*(c.attention for c in self.components), False),
+            depths=tuple(depths),
+            source=tuple(u for u, _, _ in columns),
+            sink=tuple(v for _, v, _ in columns),
+            source_group=tuple(label for _, _, label in columns),
+            sink_group=("",) * len(columns),
         )
 
     @cached_property

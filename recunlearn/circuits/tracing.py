@@ -125,6 +125,7 @@ def trace(
         gap=relative.astype(np.float32),
         n_samples=count.astype(np.int64),
         settings={**run.settings.model_dump(), "seed": seed},
+        graph=run.plan.graph,
     )
 
 

@@ -17,6 +17,34 @@ Ints = NDArray[np.integer[Any]]
 
 
 @dataclass(frozen=True)
+class CircuitGraph:
+    """The graph whose edges are the columns of a circuit.
+
+    Args:
+        nodes: names of the components in order of execution, "output" last.
+        kinds: "source" (look-up, input row), "module", "product" or "output" of each node.
+        attention: whether a node belongs to an attention (queries, keys, values, their products).
+        depths: longest path from a source, in edges; sources have 0.
+        source, sink: nodes that each column joins, ``[E]``.
+        source_group, sink_group: part of the source and of the sink, such as ``[3]``; "" where it is whole.
+    """
+
+    nodes: tuple[str, ...]
+    kinds: tuple[str, ...]
+    attention: tuple[bool, ...]
+    depths: tuple[int, ...]
+    source: tuple[int, ...]
+    sink: tuple[int, ...]
+    source_group: tuple[str, ...]
+    sink_group: tuple[str, ...]
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> "CircuitGraph":
+        """Read back what JSON made of ``vars(graph)``."""
+        return CircuitGraph(**{k: tuple(v) for k, v in plain.items()})
+
+
+@dataclass(frozen=True)
 class Circuits:
     """Signed edge strengths of every entity: the mean over its samples' circuits.
 
@@ -27,6 +55,7 @@ class Circuits:
         gap: ``[n]`` completeness gap: sum |gap of a sample| / sum |change of the metric|.
         n_samples: ``[n]`` traced samples.
         settings: everything that made the circuits.
+        graph: what the edges join; None where nobody knows.
     """
 
     entities: NDArray[np.str_]
@@ -35,6 +64,7 @@ class Circuits:
     gap: Floats
     n_samples: Ints
     settings: Mapping[str, Any] = field(default_factory=dict)
+    graph: CircuitGraph | None = None
 
     def __post_init__(self) -> None:
         """Check shapes."""
@@ -59,6 +89,7 @@ class Circuits:
             self.gap[rows],
             self.n_samples[rows],
             self.settings,
+            self.graph,
         )
 
 
@@ -132,11 +163,15 @@ def save_record(record: Any, folder: Path) -> None:
         if isinstance(value, np.ndarray) and value.dtype.kind not in "OUS":
             arrays[name] = np.ascontiguousarray(value)
         else:
-            plain[name] = value.tolist() if isinstance(value, np.ndarray) else value
+            plain[name] = value.tolist() if isinstance(value, np.ndarray) else _plain(value)
     with atomic_folder(folder) as temporary:
         save_file(arrays, temporary / "arrays.safetensors")
         write_json(temporary / "manifest.json", {"record": type(record).__name__, **plain})
         write_seal(temporary)
+
+
+def _plain(value: Any) -> Any:
+    return vars(value) if isinstance(value, CircuitGraph) else value
 
 
 def load_record(kind: type[Any], folder: Path) -> Any:
@@ -153,6 +188,8 @@ def load_record(kind: type[Any], folder: Path) -> Any:
     try:
         if "entities" in manifest:
             manifest["entities"] = np.array(manifest["entities"], dtype=str)
+        if manifest.get("graph") is not None:
+            manifest["graph"] = CircuitGraph.from_plain(manifest["graph"])
         for name in ("edges", "methods", "seeds"):
             if name in manifest:
                 manifest[name] = tuple(manifest[name])

@@ -14,7 +14,7 @@ from recunlearn.subjects.recbole.names import family_of
 from recunlearn.subjects.recbole.parameters import model_key
 from recunlearn.subjects.recbole.same_data import check_same_data
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same settings would no longer make the same scores."""
 SEQUENTIAL_BATCH = 512
 """Interactions of an unlearning step of sequential models, where no number is asked for."""

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from recunlearn.foundation.errors import RecunlearnError
-from recunlearn.foundation.records import RECORDS, Anchors, Circuits, Outcomes, load_record, save_record
+from recunlearn.foundation.records import (
+    RECORDS,
+    Anchors,
+    CircuitGraph,
+    Circuits,
+    Outcomes,
+    load_record,
+    save_record,
+)
 
 IDS = np.array(["007", "ü 1", "a,b"])
 
@@ -13,7 +21,10 @@ def circuits():
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
     values[1] = np.nan
     gap = np.array([0.1, np.nan, 0.0])
-    return Circuits(IDS, ("a[0] -> b", "a[1] -> b"), values, gap, np.array([4, 0, 1]), {"steps": 16})
+    graph = CircuitGraph(
+        ("a", "b"), ("source", "output"), (False, False), (0, 1), (0, 0), (1, 1), ("[0]", "[1]"), ("", "")
+    )
+    return Circuits(IDS, ("a[0] -> b", "a[1] -> b"), values, gap, np.array([4, 0, 1]), {"steps": 16}, graph)
 
 
 def outcomes():
