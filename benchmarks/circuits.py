@@ -18,7 +18,6 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from recunlearn.circuits.attribution import EdgeAttribution
 from recunlearn.circuits.captum_path import CaptumEdgeAttribution, source_attributions
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.tracing import tracer
@@ -57,12 +56,12 @@ def bare(subject: Subject, batch: Batch, steps: int) -> Callable[[int], None]:
 def contenders(subject: Subject, batch: Batch, steps: int) -> dict[str, Callable[[int], None]]:
     """Every side as a function of the chunk size."""
     first = tracer(subject, CircuitSettings(steps=steps)).engine
-    shared = (first.model, first.metric, first.plan, first.hints)
     sides: dict[str, Callable[[int], None]] = {"bare": bare(subject, batch, steps)}
     for score in ("eap-ig", "conductance"):
-        engine = EdgeAttribution(*shared, score=score)
-        sides[score] = lambda chunk, e=engine: e.attribute(batch, n_steps=steps, internal_batch_size=chunk)
-    driven = CaptumEdgeAttribution(*shared)
+        sides[score] = lambda chunk, m=score: first.attribute(
+            batch, n_steps=steps, method=m, internal_batch_size=chunk
+        )
+    driven = CaptumEdgeAttribution(subject, first.plan)
     sides["captum_path"] = lambda chunk: driven.attribute(batch, n_steps=steps, internal_batch_size=chunk)
     sides["captum_ig"] = lambda chunk: [
         source_attributions(first, batch[at : at + chunk], steps) for at in range(0, len(batch), chunk)

@@ -4,7 +4,7 @@ With z_u(a) the output of component u when the sources lie at ``baseline + a * (
 g_uv(a) the gradient of the metric that flows from u through v alone:
 
 - ``eap-ig``: S(u -> v) = sum_dim (z_u(1) - z_u(0)) * int g_uv(a) da. Source: EAP-IG (inputs), Hanna,
-  Pezzelle, Belinkov, 2024 (arXiv 2403.17806); deviation: Gauss-Legendre nodes instead of a left Riemann sum.
+  Pezzelle, Belinkov, 2024 (arXiv 2403.17806); deviation: Gauss-Radau nodes instead of a left Riemann sum.
 - ``conductance``: S(u -> v) = sum_dim int g_uv(a) z_u'(a) da. After layer conductance, Dhamdhere,
   Sundararajan, Yan, 2018 (arXiv 1805.12233), read per edge; trapezoid nodes, centred differences for z'.
 
@@ -17,21 +17,19 @@ cut does.
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Literal
 
-import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from recunlearn.circuits.baselines import Baseline, other_rows, spans, table_means
-from recunlearn.circuits.discovery import Metric
+from recunlearn.circuits.block import Block
+from recunlearn.circuits.checks import check_batch, check_options, refuse_not_finite
 from recunlearn.circuits.interception import frozen
+from recunlearn.circuits.path import Method, Path
 from recunlearn.circuits.plan import ComponentPlan
-from recunlearn.circuits.sweep import Pass, edge_gradients, replay, traced_modules
-from recunlearn.subjects.contract import Batch, PlanHints
-
-Score = Literal["eap-ig", "conductance"]
+from recunlearn.circuits.subject import Traceable
+from recunlearn.circuits.sweep import Pass, known, replay, traced_modules
+from recunlearn.subjects.contract import Batch
 
 
 @dataclass(frozen=True)
@@ -43,42 +41,14 @@ class EdgeAttributions:
         delta: ``[B]`` sum of the source edges minus the change of the metric (Captum's convergence delta).
         change: ``[B]`` m(actual) - m(baseline).
         value: ``[B]`` m(actual).
+        degenerate: ``[B]`` bool: the baseline equals the input, nothing moves and every edge is 0.
     """
 
     edges: Tensor
     delta: Tensor
     change: Tensor
     value: Tensor
-
-
-@dataclass(frozen=True)
-class Path:
-    """Quadrature: points ``alphas`` in [0, 1] and their ``weights``, both ``[n_steps]``."""
-
-    alphas: Tensor
-    weights: Tensor
-
-    @staticmethod
-    @lru_cache(maxsize=32)
-    def of(score: Score, n_steps: int, dtype: torch.dtype, device: torch.device) -> "Path":
-        """Gauss-Legendre for ``eap-ig``; trapezoid with both ends for ``conductance``."""
-        if score == "eap-ig":
-            x, w = np.polynomial.legendre.leggauss(n_steps)
-            nodes, weights = (x + 1) / 2, w / 2
-        else:
-            nodes = np.linspace(0, 1, n_steps)
-            weights = np.full(n_steps, 1 / (n_steps - 1))
-            weights[[0, -1]] /= 2
-        return Path(*(torch.tensor(x, dtype=dtype, device=device) for x in (nodes, weights)))
-
-    def points(self, start: Tensor, end: Tensor) -> Tensor:
-        """Tile of all points, step-major: ``[n_steps * B, ...]``."""
-        alphas = self.alphas.view(-1, *([1] * end.dim()))
-        return torch.lerp(start.unsqueeze(0), end.unsqueeze(0), alphas).flatten(0, 1)
-
-    def tiled_weights(self, samples: int) -> Tensor:
-        """Weight of every row of a tile: ``[n_steps * B]``."""
-        return self.weights.repeat_interleave(samples)
+    degenerate: Tensor
 
 
 @dataclass(frozen=True)
@@ -86,164 +56,176 @@ class Ends:
     """Both ends of the path for B samples.
 
     Args:
-        top: the pass at the actual values; its graph leads through the affine modules.
-        starts: z(0) of every source and affine module, ``[B, *shape]``.
-        changes: per component z(1) - z(0), the speed that the score multiplies the gradient by;
-            None where the speed varies along the path (``conductance``).
+        top: the pass at the actual values.
+        starts: z(0) of every source, ``[B, *shape]``.
+        changes: z(1) - z(0) of every component.
         value, change: ``[B]`` m(actual) and m(actual) - m(baseline).
     """
 
     top: Pass
     starts: dict[int, Tensor]
-    changes: list[Tensor | None]
+    changes: list[Tensor]
     value: Tensor
     change: Tensor
+
+
+@dataclass(frozen=True)
+class Lines:
+    """Both ends of the components that lie on a straight line: look-ups and affine modules.
+
+    Args:
+        top: the pass at the actual values, at least as far as those components; its graph leads through the
+            affine modules.
+        starts: their z(0), ``[B, *shape]``.
+        low: the pass at the baseline; None where the path itself starts there.
+    """
+
+    top: Pass
+    starts: dict[int, Tensor]
+    low: Pass | None
 
 
 class EdgeAttribution:
     """Attributes edges of a module, in the manner of Captum's attribution classes.
 
     Args:
-        model: the module.
-        metric: ``metric(model, batch) -> [B]``.
+        subject: a model, its log-likelihood and what is known about its tables; for any ``nn.Module``:
+            :class:`recunlearn.circuits.subject.ModuleSubject`.
         plan: what :func:`recunlearn.circuits.discovery.discover` returned for them.
-        hints: row ranges and padding of the embedding tables.
         baseline, seed: where the path starts.
-        score: ``eap-ig`` or ``conductance``.
     """
 
     def __init__(
-        self,
-        model: nn.Module,
-        metric: Metric,
-        plan: ComponentPlan,
-        hints: PlanHints | None = None,
-        *,
-        baseline: Baseline = "mean",
-        score: Score = "eap-ig",
-        seed: int = 0,
+        self, subject: Traceable, plan: ComponentPlan, *, baseline: Baseline = "mean", seed: int = 0
     ) -> None:
-        self.model, self.metric, self.plan = model, metric, plan
-        self.hints, self.baseline, self.score, self.seed = hints or PlanHints(), baseline, score, seed
-        self.modules = traced_modules(plan, model)
-        self._place = {pair: e for e, pair in enumerate(plan.pairs)}
+        self.model, self.metric, self.hints = subject.model, subject.log_likelihood, subject.hints()
+        self.plan, self.baseline, self.seed = plan, baseline, seed
+        self.modules = traced_modules(plan, self.model)
         self._means: dict[str, Tensor] = {}
 
     def copy(self) -> "EdgeAttribution":
         """The same engine on a copy of the model, to run in another thread (hooks sit on modules)."""
-        return type(self)(
-            copy.deepcopy(self.model),
-            self.metric,
-            self.plan,
-            self.hints,
-            baseline=self.baseline,
-            score=self.score,
-            seed=self.seed,
-        )
+        twin = copy.copy(self)
+        twin.model, twin._means = copy.deepcopy(self.model), {}
+        twin.modules = traced_modules(self.plan, twin.model)
+        return twin
 
     def attribute(
-        self, batch: Batch, *, n_steps: int = 16, internal_batch_size: int | None = None
-    ) -> EdgeAttributions:
-        """Edges of every sample of ``batch``.
+        self,
+        batch: Batch,
+        *,
+        n_steps: int = 16,
+        method: Method = "eap-ig",
+        internal_batch_size: int | None = None,
+        return_convergence_delta: bool = False,
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """Edges of every sample of ``batch``: ``[B, E]``, and the convergence delta ``[B]`` where asked for.
 
         Args:
             n_steps: points on the path, at least 2.
+            method: edge score, ``eap-ig`` or ``conductance``.
             internal_batch_size: samples whose whole path is computed at once; None: all. Memory grows with
                 it, results do not depend on it (to rounding).
+
+        Raises:
+            UsageError: too few steps, an empty batch or one on another device, or dropout that is on.
+            TraceError: a component or a gradient is not a finite number.
         """
-        size = internal_batch_size or len(batch)
-        self._means.clear()
-        block = size * n_steps
-        with frozen(self.model):
-            parts = [self._block(batch[at : at + block], n_steps, size) for at in range(0, len(batch), block)]
-        return EdgeAttributions(*(torch.cat([getattr(p, f) for p in parts]) for f in vars(parts[0])))
+        found = self.explain(batch, n_steps=n_steps, method=method, internal_batch_size=internal_batch_size)
+        return (found.edges, found.delta) if return_convergence_delta else found.edges
 
-    def _block(self, batch: Batch, n_steps: int, size: int) -> EdgeAttributions:
-        """Ends of the whole block at once (as many rows as one tile), then tile after tile."""
-        ends = self.ends(batch)
-        path = Path.of(self.score, n_steps, ends.value.dtype, ends.value.device)
-        shapes = [c.shape for c in self.plan.components]
-        sums = [ends.value.new_empty(len(batch), *shapes[u]) for u, _ in self.plan.pairs]
-        stopped = {v: ends.value.new_empty(len(batch), *shapes[v]) for v in self.plan.affine}
-        for at in range(0, len(batch), size):
-            self._tile(batch, slice(at, min(at + size, len(batch))), ends, path, sums, stopped)
-        self._through_affine(ends.top, sums, stopped)
-        parts = []
-        for (u, _), total in zip(self.plan.pairs, sums, strict=True):
-            change = ends.changes[u]
-            factor = (n_steps - 1) / 2 if change is None else change
-            parts.append(self.plan.components[u].group(total.mul_(factor)))
-        edges = torch.cat(parts, 1)
-        leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
-        leaving[list(self.plan.source_columns)] = 1
-        return EdgeAttributions(edges, edges @ leaving - ends.change, ends.change, ends.value)
-
-    def _tile(
+    def explain(
         self,
         batch: Batch,
-        rows: slice,
-        ends: Ends,
-        path: Path,
-        sums: list[Tensor],
-        stopped: dict[int, Tensor],
-    ) -> None:
-        """All steps of some samples in one pass: writes the step-weighted sums of the edges' gradients."""
-        n_steps = len(path.alphas)
-        given = {i: self._on_path(i, rows, ends, path) for i in (*self.plan.sources, *self.plan.affine)}
-        run = self.replay(batch[rows].tile(n_steps), given, cut=True)
-        speeds: dict[int, Tensor] = {}
-        flows: dict[int, Tensor] = {}
-        weights = path.tiled_weights(rows.stop - rows.start)
-        for u, v, g in edge_gradients(self.plan, run, weights, flows):
-            steps = g.view(n_steps, -1, *g.shape[1:])
-            if ends.changes[u] is None:
-                if u not in speeds:
-                    speeds[u] = _differences(_tensor(run.leaves[u]).detach().view_as(steps))
-                steps = steps * speeds[u]
-            torch.sum(steps, 0, out=sums[self._place[u, v]][rows])
-        for v, flow in flows.items():
-            torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=stopped[v][rows])
+        *,
+        n_steps: int = 16,
+        method: Method = "eap-ig",
+        internal_batch_size: int | None = None,
+    ) -> EdgeAttributions:
+        """Like :meth:`attribute`, with all that is known about the samples' paths."""
+        check_options(method, n_steps, internal_batch_size)
+        check_batch(self.model, batch)
+        size = internal_batch_size or len(batch)
+        block = size * n_steps
+        self._means.clear()
+        with frozen(self.model):
+            parts = [
+                self._block(batch[at : at + block], method, n_steps, size)
+                for at in range(0, len(batch), block)
+            ]
+            found = EdgeAttributions(*(torch.cat([getattr(p, f) for p in parts]) for f in vars(parts[0])))
+            if not torch.isfinite(found.edges).all():
+                self._name_the_culprit(batch, found.edges, method, n_steps)
+        return found
 
-    def _on_path(self, i: int, rows: slice, ends: Ends, path: Path) -> Tensor:
-        """Tile of a component that lies on a straight line; one row, repeated, where nobody reads it."""
-        end = _tensor(ends.top.leaves[i]).detach()[rows]
-        if i in self.plan.idle:
-            return end[:1].expand(len(end) * len(path.alphas), *end.shape[1:])
-        return path.points(ends.starts[i][rows], end)
+    def _block(self, batch: Batch, method: Method, n_steps: int, size: int) -> EdgeAttributions:
+        """Lines of the whole block at once (as many rows as one tile), then tile after tile."""
+        block = self._begun(batch, method, n_steps)
+        for at in range(0, len(batch), size):
+            block.tile(slice(at, min(at + size, len(batch))))
+        block.through_affine()
+        edges, change = block.edges(), block.value - block.base
+        leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
+        leaving[list(self.plan.source_columns)] = 1
+        still = [(block.changes[i] == 0).flatten(1).all(1) for i in self.plan.sources]
+        degenerate = torch.stack(still).all(0)
+        return EdgeAttributions(edges, edges @ leaving - change, change, block.value, degenerate)
 
-    def _through_affine(self, top: Pass, sums: list[Tensor], stopped: dict[int, Tensor]) -> None:
-        """Edges into affine modules: their Jacobian is constant, so the summed gradient goes through once."""
-        for v in reversed(self.plan.affine):
-            parents = self.plan.components[v].parents
-            leaves = [_tensor(top.leaves[u]) for u in parents]
-            found = torch.autograd.grad(_tensor(top.before[v]), leaves, stopped[v], retain_graph=True)
-            for u, g in zip(parents, found, strict=True):
-                sums[self._place[u, v]] = g.clone()  # gradients may share memory, sums are scaled in place
-                if u in stopped:
-                    stopped[u] += g
+    def _begun(self, batch: Batch, method: Method, n_steps: int) -> Block:
+        like = next(self.model.parameters())
+        path = Path.of(method, n_steps, like.dtype, like.device)
+        return Block(self, batch, path, self.lines(batch, whole=not path.starts_at_baseline))
 
-    def replay(self, batch: Batch, given: Mapping[int, Tensor] | None = None, *, cut: bool = False) -> Pass:
+    def _name_the_culprit(self, batch: Batch, edges: Tensor, method: Method, n_steps: int) -> None:
+        bad = (~torch.isfinite(edges)).any(1).nonzero()[0]
+        block = self._begun(batch[bad], method, n_steps)
+        given = {i: block.on_path(i, slice(0, 1)) for i in block.lines.starts}
+        with torch.no_grad():
+            run = self.replay(batch[bad].tile(n_steps), given)
+        refuse_not_finite(self.plan, run.leaves, edges[bad])
+
+    def replay(
+        self,
+        batch: Batch,
+        given: Mapping[int, Tensor] | None = None,
+        *,
+        cut: bool = False,
+        until: frozenset[int] | None = None,
+    ) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
-        return replay(self.plan, self.model, self.metric, batch, given, cut=cut, modules=self.modules)
+        return replay(
+            self.plan, self.model, self.metric, batch, given, cut=cut, until=until, modules=self.modules
+        )
 
-    def ends(self, batch: Batch) -> Ends:
-        """Look up the sources, choose their baselines and run both ends of the path."""
-        with torch.set_grad_enabled(bool(self.plan.affine)):
-            top = self.replay(batch, cut=bool(self.plan.affine))
+    def lines(self, batch: Batch, *, whole: bool) -> Lines:
+        """Look up the sources, choose their baselines, and run affine modules at both ends.
+
+        Args:
+            whole: run the metric to its end at the baseline.
+        """
+        affine, straight = self.plan.affine, frozenset((*self.plan.sources, *self.plan.affine))
+        with torch.set_grad_enabled(bool(affine)):
+            top = self.replay(batch, cut=bool(affine), until=straight)
         with torch.no_grad():
             starts = {i: self._start(top, i) for i in self.plan.sources}
+            low = None
+            if whole or affine:
+                low = self.replay(batch, starts, until=None if whole else straight)
+                starts |= {v: known(low.leaves[v]) for v in affine}
+        return Lines(top, starts, low if whole else None)
+
+    def ends(self, batch: Batch) -> Ends:
+        """Run the metric at both ends of the path."""
+        with torch.no_grad():
+            top = self.replay(batch)
+            starts = {i: self._start(top, i) for i in self.plan.sources}
             low = self.replay(batch, starts)
-            starts |= {v: _tensor(low.leaves[v]) for v in self.plan.affine}
-            changes = [
-                _tensor(a) - _tensor(b) if self.score == "eap-ig" or i in starts else None
-                for i, (a, b) in enumerate(zip(top.leaves, low.leaves, strict=True))
-            ]
-        value = top.value.detach()
-        return Ends(top, starts, changes, value, value - low.value)
+            changes = [known(a) - known(b) for a, b in zip(top.leaves, low.leaves, strict=True)]
+        return Ends(top, starts, changes, top.value, top.value - low.value)
 
     def _start(self, top: Pass, i: int) -> Tensor:
         found, table = top.lookups[i], self.plan.components[i].table
-        actual = _tensor(top.leaves[i]).detach()
+        actual = known(top.leaves[i]).detach()
         if self.baseline == "mean":
             if table not in self._means:
                 self._means[table] = table_means(table, found.weight, self.hints)
@@ -257,24 +239,3 @@ class EdgeAttribution:
         if table in self.hints.padding:
             start = torch.where((found.index == self.hints.padding[table]).unsqueeze(-1), actual, start)
         return start
-
-
-def _tensor(value: Tensor | None) -> Tensor:
-    if value is None:
-        raise RuntimeError("a component was not met")
-    return value
-
-
-def speed(z: Tensor) -> Tensor:
-    """dz/da on uniform points: centred differences, one-sided at the ends: ``[n_steps, ...]`` -> same."""
-    return _differences(z).mul_((len(z) - 1) / 2)
-
-
-def _differences(z: Tensor) -> Tensor:
-    """2 / (n_steps - 1) times :func:`speed`, which saves a pass over the tile."""
-    out = torch.empty_like(z)
-    if len(z) > 2:
-        torch.sub(z[2:], z[:-2], out=out[1:-1])
-    torch.sub(z[1], z[0], out=out[0]).mul_(2)
-    torch.sub(z[-1], z[-2], out=out[-1]).mul_(2)
-    return out

@@ -12,26 +12,29 @@ import torch
 from captum.attr import IntegratedGradients
 from torch import Tensor
 
-from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions, Ends, speed
+from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions, Ends
+from recunlearn.circuits.block import speed
 from recunlearn.circuits.interception import frozen
-from recunlearn.circuits.sweep import edge_gradients
+from recunlearn.circuits.path import Method
+from recunlearn.circuits.sweep import edge_gradients, known
 from recunlearn.subjects.contract import Batch
 
-METHODS = {"eap-ig": "gausslegendre", "conductance": "riemann_trapezoid"}
+CAPTUM_METHODS: dict[Method, str] = {"eap-ig": "gausslegendre", "conductance": "riemann_trapezoid"}
 
 
 class CaptumEdgeAttribution(EdgeAttribution):
     """Same edges as :class:`EdgeAttribution`, with Captum as the driver.
 
-    ``riemann_trapezoid`` of Captum 0.9.0 has weights that sum to (n - 1) / n; the integrand of
-    ``conductance`` is scaled by n / (n - 1) to make up for it.
+    Captum has no Gauss-Radau nodes: ``eap-ig`` takes its Gauss-Legendre ones and differs by the error of the
+    two quadratures. ``riemann_trapezoid`` of Captum 0.9.0 has weights that sum to (n - 1) / n; the integrand
+    of ``conductance`` is scaled by n / (n - 1) to make up for it.
     """
 
-    def _block(self, batch: Batch, n_steps: int, size: int) -> EdgeAttributions:
-        parts = [self._drive(batch[at : at + size], n_steps) for at in range(0, len(batch), size)]
+    def _block(self, batch: Batch, method: Method, n_steps: int, size: int) -> EdgeAttributions:
+        parts = [self._drive(batch[at : at + size], method, n_steps) for at in range(0, len(batch), size)]
         return EdgeAttributions(*(torch.cat([getattr(p, f) for p in parts]) for f in vars(parts[0])))
 
-    def _drive(self, batch: Batch, n_steps: int) -> EdgeAttributions:
+    def _drive(self, batch: Batch, method: Method, n_steps: int) -> EdgeAttributions:
         ends = self.ends(batch)
         names = sorted(batch.columns)
         extra = (*(batch.columns[k] for k in names), batch.entity)
@@ -47,11 +50,11 @@ class CaptumEdgeAttribution(EdgeAttribution):
         def gradients(
             inputs: tuple[Tensor, ...], additional_forward_args: Any, **_: Any
         ) -> tuple[Tensor, ...]:
-            return self._integrands(rebuilt(additional_forward_args), inputs[:-1], ends, n_steps)
+            return self._integrands(rebuilt(additional_forward_args), inputs[:-1], ends, method, n_steps)
 
         driver = IntegratedGradients(forward)
         driver.gradient_func = gradients
-        options = {"n_steps": n_steps, "method": METHODS[self.score], "additional_forward_args": extra}
+        options = {"n_steps": n_steps, "method": CAPTUM_METHODS[method], "additional_forward_args": extra}
         inputs, starts = path_ends(self, ends)
         *sources, edges = driver.attribute(
             (*inputs, carrier), baselines=(*starts, torch.zeros_like(carrier)), **options
@@ -60,32 +63,29 @@ class CaptumEdgeAttribution(EdgeAttribution):
             delta = driver.compute_convergence_delta(
                 tuple(sources), starts, inputs, additional_forward_args=extra
             )
-        return EdgeAttributions(edges, delta.to(edges.dtype), ends.change, ends.value)
+        still = torch.stack([(a == b).flatten(1).all(1) for a, b in zip(inputs, starts, strict=True)])
+        return EdgeAttributions(edges, delta.to(edges.dtype), ends.change, ends.value, still.all(0))
 
     def given(self, sources: Sequence[Tensor]) -> dict[int, Tensor]:
         """Sources in the order of the plan, by component."""
         return dict(zip(self.plan.sources, sources, strict=True))
 
     def _integrands(
-        self, batch: Batch, sources: tuple[Tensor, ...], ends: Ends, n_steps: int
+        self, batch: Batch, sources: tuple[Tensor, ...], ends: Ends, method: Method, n_steps: int
     ) -> tuple[Tensor, ...]:
         """Per row of Captum's tile: the gradient of every source, and every edge's integrand."""
         run = self.replay(batch, self.given(sources), cut=True)
         steps = len(batch) // len(ends.value)
-        scale = 1.0 if self.score == "eap-ig" else n_steps / (n_steps - 1)
+        scale = 1.0 if method == "eap-ig" else n_steps / (n_steps - 1)
         flow: dict[int, Tensor] = {}
         columns = []
-        for u, _, g in edge_gradients(self.plan, run, torch.ones_like(run.value)):
-            flow[u] = flow[u] + g if u in flow else g
-            leaf = run.leaves[u]
-            if leaf is None:
-                continue
-            change = ends.changes[u]
-            moved = (
-                change.repeat(steps, *([1] * (g.dim() - 1)))
-                if change is not None
-                else speed(leaf.detach().view(n_steps, -1, *g.shape[1:])).flatten(0, 1)
-            )
+        for u, _, _, g in edge_gradients(self.plan, run, torch.ones_like(run.value)):
+            flow[u] = flow[u] + g if u in flow else g.clone()
+            if method == "eap-ig" or u in ends.starts:
+                moved = ends.changes[u].repeat(steps, *([1] * (g.dim() - 1)))
+            else:
+                leaf = known(run.leaves[u]).detach()
+                moved = speed(leaf.view(n_steps, -1, *g.shape[1:])).flatten(0, 1)
             columns.append(self.plan.components[u].group(g * moved) * scale)
         gradients = [
             flow.get(i, torch.zeros_like(x)) * scale for i, x in zip(self.plan.sources, sources, strict=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
 
+import torch
 from torch import Tensor
 
 from recunlearn.foundation.records import CircuitGraph
@@ -33,6 +34,7 @@ class Component:
         affine: a module whose output is an affine function of look-ups (or of such modules): it lies on a
             straight line along the path, and its Jacobian is the same at every point.
         attention: it belongs to an attention.
+        sink_labels: names of the parts that it is split into as a sink of edges, as ``labels`` for sources.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Component:
     table: str = ""
     affine: bool = False
     attention: bool = False
+    sink_labels: tuple[str, ...] = ("",)
 
     @property
     def groups(self) -> int:
@@ -62,6 +65,20 @@ class Component:
         if self.layout == "positions":
             values = values.sum(1)
         return values if values.shape[-1] == self.groups else values.reshape(n, self.groups, -1).sum(-1)
+
+    def parts(self, values: Tensor) -> list[Tensor]:
+        """``[B, *shape]`` once per part of the sink, zero outside the part."""
+        parts = len(self.sink_labels)
+        if parts == 1:
+            return [values]
+        if self.layout == "heads":
+            at = torch.arange(parts).view(-1, *([1] * (len(self.shape) - 1))).expand(self.shape)
+        elif self.layout == "fields":
+            at = torch.arange(values[0].numel()).mul(parts).floor_divide(values[0].numel()).view(self.shape)
+        else:
+            at = torch.arange(self.shape[-1]).mul(parts).floor_divide(self.shape[-1]).expand(self.shape)
+        at = at.to(values.device)
+        return [values * (at == h) for h in range(parts)]
 
 
 @dataclass(frozen=True)
@@ -127,12 +144,22 @@ class ComponentPlan:
         return tuple(found)
 
     @cached_property
+    def reads(self) -> tuple[tuple[int, int, int], ...]:
+        """``(source, sink, part of the sink)``, in the order of the columns."""
+        end = len(self.components)
+        found = []
+        for v in range(end, -1, -1):
+            parents = self.outputs if v == end else self.components[v].parents
+            parts = 1 if v == end else len(self.components[v].sink_labels)
+            found += [(u, v, h) for h in range(parts) for u in parents]
+        return tuple(found)
+
+    @cached_property
     def edges(self) -> tuple[str, ...]:
         """Name of every edge ``source[group] -> sink``, in the order of the columns of a circuit."""
-        names = [c.name for c in self.components] + [OUTPUT]
-        return tuple(
-            f"{names[u]}{label} -> {names[v]}" for u, v in self.pairs for label in self.components[u].labels
-        )
+        names, g = self.graph.nodes, self.graph
+        joined = zip(g.source, g.source_group, g.sink, g.sink_group, strict=True)
+        return tuple(f"{names[u]}{a} -> {names[v]}{b}" for u, a, v, b in joined)
 
     @cached_property
     def graph(self) -> CircuitGraph:
@@ -140,29 +167,24 @@ class ComponentPlan:
         depths: list[int] = []
         for parents in (*(c.parents for c in self.components), self.outputs):
             depths.append(1 + max((depths[u] for u in parents), default=-1))
-        columns = [(u, v, label) for u, v in self.pairs for label in self.components[u].labels]
+        sinks = [*(c.sink_labels for c in self.components), ("",)]
+        columns = [(u, v, a, sinks[v][h]) for u, v, h in self.reads for a in self.components[u].labels]
         return CircuitGraph(
             nodes=(*(c.name for c in self.components), OUTPUT),
             kinds=(*(c.kind for c in self.components), OUTPUT),
             attention=(*(c.attention for c in self.components), False),
             depths=tuple(depths),
-            source=tuple(u for u, _, _ in columns),
-            sink=tuple(v for _, v, _ in columns),
-            source_group=tuple(label for _, _, label in columns),
-            sink_group=("",) * len(columns),
+            source=tuple(u for u, _, _, _ in columns),
+            sink=tuple(v for _, v, _, _ in columns),
+            source_group=tuple(a for _, _, a, _ in columns),
+            sink_group=tuple(b for _, _, _, b in columns),
         )
 
     @cached_property
     def source_columns(self) -> tuple[int, ...]:
         """Columns of the edges that leave an embedding look-up: together they carry the whole metric."""
-        columns: list[int] = []
-        at = 0
-        for u, _ in self.pairs:
-            width = self.components[u].groups
-            if self.components[u].kind == "source":
-                columns += range(at, at + width)
-            at += width
-        return tuple(columns)
+        sources = set(self.sources)
+        return tuple(e for e, u in enumerate(self.graph.source) if u in sources)
 
 
 def labels_for(

@@ -19,6 +19,10 @@ from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import Batch
 
 
+class _Enough(Exception):
+    """Every component that was asked for is known."""
+
+
 @dataclass
 class Lookup:
     """What an embedding look-up read."""
@@ -50,6 +54,7 @@ def replay(
     *,
     cut: bool = False,
     modules: dict[str, nn.Module] | None = None,
+    until: frozenset[int] | None = None,
 ) -> Pass:
     """Run the metric once along the plan.
 
@@ -57,6 +62,7 @@ def replay(
         given: component -> tensor that takes its place; look-ups and modules are then not computed.
         cut: detach every component into a leaf that requires a gradient.
         modules: the modules of the plan by path, where they were already looked up.
+        until: components after which the pass may stop; the rest, and the value, stay unknown.
 
     Raises:
         TraceError: the pass does not meet the components of the plan.
@@ -65,10 +71,15 @@ def replay(
     run = Pass([None] * n, [None] * n)
     given = given or {}
     modules = modules or traced_modules(plan, model)
+    wanted = set(until or ())
 
     def keep(i: int, tensor: Tensor) -> Tensor:
         leaf = tensor.detach().requires_grad_() if cut else tensor
         run.before[i], run.leaves[i] = tensor, leaf
+        if i in wanted:
+            wanted.remove(i)
+            if not wanted:
+                raise _Enough
         return leaf
 
     def on_lookup(call: int, index: Tensor, weight: Tensor, compute: Callable[[], Tensor]) -> Tensor:
@@ -93,6 +104,8 @@ def replay(
     with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module):
         try:
             run.value = metric(model, batch)
+        except _Enough:
+            return run
         except (RuntimeError, IndexError) as error:
             raise TraceError(
                 f"{type(model).__name__} cannot be traced: its pass along the components fails "
@@ -126,38 +139,66 @@ def traced_modules(plan: ComponentPlan, model: nn.Module) -> dict[str, nn.Module
 
 def edge_gradients(
     plan: ComponentPlan, run: Pass, weights: Tensor, stopped: dict[int, Tensor] | None = None
-) -> Iterator[tuple[int, int, Tensor]]:
-    """Yield ``(source, sink, gradient)`` of every edge, in the order of ``plan.pairs``.
+) -> Iterator[tuple[int, int, int, Tensor]]:
+    """Yield ``(source, sink, part of the sink, gradient)`` of every edge, in the order of ``plan.reads``.
 
     Args:
-        run: a pass with ``cut=True`` over N rows.
+        run: a pass with ``cut=True`` over N rows; its segments are used up.
         weights: ``[N]`` gradient given to the metric's rows (quadrature weights).
         stopped: where given, affine modules are not walked through: it is filled with the gradient of the
             metric with respect to their outputs, and the edges into them are left out.
 
-    The gradient has the shape of the source's leaf, ``[N, *shape]``.
+    The gradient has the shape of the source's leaf, ``[N, *shape]``; it holds until the next is asked for.
     """
-    flow: list[Tensor | None] = [None] * len(plan.components)
-
-    def walk(
-        sink: int, segment: Tensor, parents: tuple[int, ...], given: Tensor
-    ) -> Iterator[tuple[int, int, Tensor]]:
-        leaves = [leaf for u in parents if (leaf := run.leaves[u]) is not None]
-        for u, g in zip(parents, torch.autograd.grad(segment, leaves, given, retain_graph=True), strict=True):
-            before = flow[u]
-            flow[u] = g if before is None else before + g
-            yield u, sink, g
-
-    yield from walk(len(plan.components), run.value, plan.outputs, weights)
-    for v in range(len(plan.components) - 1, -1, -1):
-        parents = plan.components[v].parents
-        given, segment = flow[v], run.before[v]
+    flows = _Flows(len(plan.components))
+    end = len(plan.components)
+    for v in range(end, -1, -1):
+        parents = plan.outputs if v == end else plan.components[v].parents
+        segment = run.value if v == end else run.before[v]
         if not parents or segment is None:
             continue
-        if given is None:
-            given = torch.zeros_like(segment)
-        if stopped is not None and plan.components[v].affine:
+        given = weights if v == end else flows.of(v, segment)
+        if stopped is not None and v < end and plan.components[v].affine:
             stopped[v] = given
             continue
-        yield from walk(v, segment, parents, given)
-        flow[v] = run.before[v] = None
+        leaves = [known(run.leaves[u]) for u in parents]
+        for h, part in enumerate([given] if v == end else plan.components[v].parts(given)):
+            found = torch.autograd.grad(segment, leaves, part, retain_graph=True)
+            for u, g in zip(parents, found, strict=True):
+                yield u, v, h, g
+            flows.add(parents, found, part)
+        if v < end:
+            run.before[v] = None
+
+
+class _Flows:
+    """Gradient of the metric with respect to every component, summed over the sinks walked so far."""
+
+    def __init__(self, components: int) -> None:
+        self._sums: list[Tensor | None] = [None] * components
+        self._own = [False] * components
+
+    def of(self, v: int, like: Tensor) -> Tensor:
+        """Gradient of v, which is then forgotten: zeros where nothing that counts reads v."""
+        found, self._sums[v] = self._sums[v], None
+        return torch.zeros_like(like) if found is None else found
+
+    def add(self, parents: tuple[int, ...], found: tuple[Tensor, ...], given: Tensor) -> None:
+        """Add gradients, in place where the sum is nobody else's memory."""
+        places = [g.untyped_storage().data_ptr() for g in (*found, given)]
+        for u, g in zip(parents, found, strict=True):
+            before = self._sums[u]
+            if before is None:
+                own = places.count(g.untyped_storage().data_ptr()) == 1 and g.is_contiguous()
+                self._sums[u], self._own[u] = g, own
+            elif self._own[u]:
+                before.add_(g)
+            else:
+                self._sums[u], self._own[u] = before + g, True
+
+
+def known(value: Tensor | None) -> Tensor:
+    """Return a component that the pass must have met."""
+    if value is None:
+        raise RuntimeError("a component was not met")
+    return value

@@ -41,7 +41,14 @@ class Tracer:
 
     def attribute(self, batch: Batch) -> EdgeAttributions:
         """Edges of every sample of a batch, chunked."""
-        return self.engine.attribute(batch, n_steps=self.settings.steps, internal_batch_size=self.chunk)
+        return self.explain(self.engine, batch)
+
+    def explain(self, engine: EdgeAttribution, batch: Batch) -> EdgeAttributions:
+        """The same with a copy of the engine."""
+        options = self.settings
+        return engine.explain(
+            batch, n_steps=options.steps, method=options.score, internal_batch_size=self.chunk
+        )
 
 
 def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer:
@@ -55,15 +62,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
     model, hints = subject.model, subject.hints()
     plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups)
-    engine = _engine_class(settings.path)(
-        model,
-        subject.log_likelihood,
-        plan,
-        hints,
-        baseline=settings.baseline,
-        score=settings.score,
-        seed=seed,
-    )
+    engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1
     return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
@@ -145,7 +144,7 @@ def side_by_side(run: Tracer, batches: Iterable[Batch]) -> Iterator[tuple[Batch,
     def work(batch: Batch) -> EdgeAttributions:
         engine = engines.get()
         try:
-            return engine.attribute(batch, n_steps=run.settings.steps, internal_batch_size=run.chunk)
+            return run.explain(engine, batch)
         finally:
             engines.put(engine)
 
