@@ -125,7 +125,8 @@ def compare(
         RecunlearnError: the circuits hold no graph.
     """
     shape = shapes(circuits)
-    easy, hard = (rows[np.isfinite(shape["gini"][rows])] for rows in (easy, hard))
+    known = np.isfinite(np.stack(list(shape.values()))).all(0)
+    easy, hard = easy[known[easy]], hard[known[hard]]
     if min(len(easy), len(hard)) < LEAST:
         reason = (
             f"too few users for a test: {len(easy)} easy, {len(hard)} hard, at least {LEAST} each are needed"

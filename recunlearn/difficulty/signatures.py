@@ -39,8 +39,9 @@ SIGNATURES = (
 
 
 def shapes(circuits: Circuits) -> dict[str, Array]:
-    """Signatures of every user by key: ``[n]`` each; NaN for untraced users and circuits of zeros.
+    """Signatures of every user by key: ``[n]`` each.
 
+    NaN for untraced users, circuits of zeros, and where the whole that a share is taken of is empty.
     ``attention_share`` is left out where no node belongs to an attention.
 
     Raises:
@@ -86,7 +87,8 @@ def path_length(mass: Array, graph: CircuitGraph) -> Array:
     starts = [u for u, kind in enumerate(graph.kinds) if kind == "source"]
     for u in starts:
         visits[:, u] = mass[:, source == u].sum(1)
-    visits /= visits.sum(1, keepdims=True)
+    begun = visits.sum(1, keepdims=True)
+    visits = np.divide(visits, begun, out=np.full_like(visits, np.nan), where=begun > 0)
     for u in range(len(graph.nodes) - 1):
         out = source == u
         leaving, sinks = mass[:, out].sum(1), np.unique(sink[out])

@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from recunlearn.difficulty.separation import AS_CLAIMED, OPPOSITE, Association, Comparison
+from recunlearn.difficulty.separation import AS_CLAIMED, CONSTANT, OPPOSITE, Association, Comparison
 from recunlearn.studies.circuit_signatures import SignatureReport
 
 COLOURS = {AS_CLAIMED: "green", OPPOSITE: "red"}
 OVERLAPS = {"overlap_jaccard": "Jaccard of the top quarter", "overlap_cosine": "cosine"}
 LEGEND = (
-    "paper: what arXiv 2601.09624 says of hard users; easy, hard: medians; delta: Cliff's delta, above 0 where "
-    "hard users have more, with its 95 % bootstrap interval; p: permutation test, corrected after Holm; "
-    "concentration: Gini of |e|; overlap: with the own group; p apart: of pairs within a group overlapping more "
-    "than pairs between; edges: medians of e / Σ|e|, p of the Mann-Whitney test, corrected after Holm for all "
-    "edges; rho: Spearman; partial: with activity, mean item popularity and loss held fixed"
+    "paper: what arXiv 2601.09624 says of hard users; easy, hard: medians; delta: Cliff's delta, above 0 "
+    "where hard users have more, and its 95 % bootstrap interval; p: permutation test, corrected after Holm; "
+    "concentration: Gini of |e|; overlap: with the own group; p apart: of pairs within a group overlapping "
+    "more than pairs between; edges: medians of e / Σ|e|, p of the Mann-Whitney test, corrected after Holm "
+    "for all edges; rho: Spearman; partial: with activity, mean item popularity and loss held fixed"
 )
 
 
@@ -72,10 +72,11 @@ def _of_comparison(c: Comparison) -> list[Grid]:
 
 def _of_associations(found: Sequence[Association]) -> Grid:
     rows = tuple(
-        (a.target, a.title, f"{a.n:,}", _signed(a.rho), _signed(a.partial), _interval(a.low, a.high))
+        (a.target, a.title, f"{a.n:,}", _signed(a.rho) or CONSTANT, *_effect(a.partial, a.low, a.high)[:2])
         for a in found
     )
-    return Grid("Signatures over all users", ("with", "signature", "users", "rho", "partial", "95 %"), rows)
+    headers = ("against", "signature", "users", "rho", "partial", "95 %")
+    return Grid("Signatures of single users against their difficulty", headers, rows)
 
 
 def facts(report: SignatureReport) -> str:
@@ -136,7 +137,7 @@ def _interval(low: float, high: float) -> str:
     return "" if math.isnan(low) else f"{low:+.2f}..{high:+.2f}"
 
 
-def _effect(delta: float, low: float, high: float, p: float) -> tuple[str, str, str]:
+def _effect(delta: float, low: float, high: float, p: float = math.nan) -> tuple[str, str, str]:
     return _signed(delta), _interval(low, high), _p(p)
 
 
