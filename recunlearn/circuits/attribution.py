@@ -29,6 +29,7 @@ from recunlearn.circuits.discovery import Metric
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.circuits.sweep import Pass, edge_gradients, replay, traced_modules
+from recunlearn.circuits.tables import Tables
 from recunlearn.subjects.contract import Batch, PlanHints
 
 Score = Literal["eap-ig", "conductance"]
@@ -128,6 +129,7 @@ class EdgeAttribution:
         self.modules = traced_modules(plan, model)
         self._place = {pair: e for e, pair in enumerate(plan.pairs)}
         self._means: dict[str, Tensor] = {}
+        self._tables = Tables(model)
 
     def copy(self) -> "EdgeAttribution":
         """The same engine on a copy of the model, to run in another thread (hooks sit on modules)."""
@@ -153,6 +155,7 @@ class EdgeAttribution:
         """
         size = internal_batch_size or len(batch)
         self._means.clear()
+        self._tables.clear()
         block = size * n_steps
         with frozen(self.model):
             parts = [self._block(batch[at : at + block], n_steps, size) for at in range(0, len(batch), block)]
@@ -224,7 +227,16 @@ class EdgeAttribution:
 
     def replay(self, batch: Batch, given: Mapping[int, Tensor] | None = None, *, cut: bool = False) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
-        return replay(self.plan, self.model, self.metric, batch, given, cut=cut, modules=self.modules)
+        return replay(
+            self.plan,
+            self.model,
+            self.metric,
+            batch,
+            given,
+            cut=cut,
+            modules=self.modules,
+            tables=self._tables,
+        )
 
     def ends(self, batch: Batch) -> Ends:
         """Look up the sources, choose their baselines and run both ends of the path."""
@@ -251,11 +263,11 @@ class EdgeAttribution:
         elif self.baseline == "zero":
             start = torch.zeros_like(actual)
         else:
-            start = found.weight.detach()[
-                other_rows(found.index, spans(table, found.weight, self.hints), self.seed)
-            ]
-        if table in self.hints.padding:
-            start = torch.where((found.index == self.hints.padding[table]).unsqueeze(-1), actual, start)
+            start = found.weight[other_rows(found.index, spans(table, found.weight, self.hints), self.seed)]
+        nothing = self.hints.nothing(table)
+        if nothing is not None:
+            empty = found.index == nothing
+            start = torch.where(empty.view(*empty.shape, *([1] * (start.dim() - empty.dim()))), actual, start)
         return start
 
 
