@@ -29,6 +29,7 @@ from recunlearn.circuits.path import Method, Path
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.circuits.subject import Traceable
 from recunlearn.circuits.sweep import Pass, known, replay, traced_modules
+from recunlearn.circuits.tables import Tables
 from recunlearn.subjects.contract import Batch
 
 
@@ -102,12 +103,14 @@ class EdgeAttribution:
         self.plan, self.baseline, self.seed = plan, baseline, seed
         self.modules = traced_modules(plan, self.model)
         self._means: dict[str, Tensor] = {}
+        self._tables = Tables(self.model)
 
     def copy(self) -> "EdgeAttribution":
         """The same engine on a copy of the model, to run in another thread (hooks sit on modules)."""
         twin = copy.copy(self)
         twin.model, twin._means = copy.deepcopy(self.model), {}
         twin.modules = traced_modules(self.plan, twin.model)
+        twin._tables = Tables(twin.model)
         return twin
 
     def attribute(
@@ -148,6 +151,7 @@ class EdgeAttribution:
         size = internal_batch_size or len(batch)
         block = size * n_steps
         self._means.clear()
+        self._tables.clear()
         with frozen(self.model):
             parts = [
                 self._block(batch[at : at + block], method, n_steps, size)
@@ -194,7 +198,15 @@ class EdgeAttribution:
     ) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
         return replay(
-            self.plan, self.model, self.metric, batch, given, cut=cut, until=until, modules=self.modules
+            self.plan,
+            self.model,
+            self.metric,
+            batch,
+            given,
+            cut=cut,
+            until=until,
+            modules=self.modules,
+            tables=self._tables,
         )
 
     def lines(self, batch: Batch, *, whole: bool) -> Lines:
@@ -233,9 +245,9 @@ class EdgeAttribution:
         elif self.baseline == "zero":
             start = torch.zeros_like(actual)
         else:
-            start = found.weight.detach()[
-                other_rows(found.index, spans(table, found.weight, self.hints), self.seed)
-            ]
-        if table in self.hints.padding:
-            start = torch.where((found.index == self.hints.padding[table]).unsqueeze(-1), actual, start)
+            start = found.weight[other_rows(found.index, spans(table, found.weight, self.hints), self.seed)]
+        nothing = self.hints.nothing(table)
+        if nothing is not None:
+            empty = found.index == nothing
+            start = torch.where(empty.view(*empty.shape, *([1] * (start.dim() - empty.dim()))), actual, start)
         return start

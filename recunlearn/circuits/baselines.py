@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from recunlearn.circuits.input_rows import InputRows
 from recunlearn.foundation.seeds import mix
 from recunlearn.subjects.contract import PlanHints
 
@@ -17,14 +18,17 @@ so that "nothing" is never moved along the path."""
 Spans = tuple[tuple[int, int], ...]
 
 
-def spans(table: str, weight: Tensor, hints: PlanHints) -> Spans:
+def spans(table: str, weight: Tensor | InputRows, hints: PlanHints) -> Spans:
     """First and last row (exclusive) of every field of a table; without hints all but the padding row."""
-    return tuple(hints.rows.get(table, ((1 if table in hints.padding else 0, len(weight)),)))
+    return tuple(hints.rows.get(table, ((0 if hints.nothing(table) is None else 1, len(weight)),)))
 
 
-def table_means(table: str, weight: Tensor, hints: PlanHints) -> Tensor:
+def table_means(table: str, weight: Tensor | InputRows, hints: PlanHints) -> Tensor:
     """Population mean of a table: ``[d]``, or ``[fields, d]`` where a look-up reads several fields."""
-    means = torch.stack([weight[a:b].detach().mean(0) for a, b in spans(table, weight, hints)])
+    ranges = spans(table, weight, hints)
+    if isinstance(weight, InputRows):
+        return weight.mean(*ranges[0])
+    means = torch.stack([weight[a:b].detach().mean(0) for a, b in ranges])
     return means if len(means) > 1 else means[0]
 
 

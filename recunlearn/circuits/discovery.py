@@ -12,11 +12,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from recunlearn.circuits.interception import frozen, intercepted
+from recunlearn.circuits.input_rows import InputRows
+from recunlearn.circuits.interception import address, frozen, intercepted
 from recunlearn.circuits.linearity import is_affine
 from recunlearn.circuits.plan import Component, ComponentPlan, Kind, Layout, labels_for
+from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError
-from recunlearn.subjects.contract import Batch, PlanHints
+from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
 Metric = Callable[[nn.Module, Batch], Tensor]
 MINIMUM_EDGES = 100
@@ -40,10 +42,12 @@ def discover(
     Raises:
         TraceError: no embedding look-up feeds the metric, or the pass cannot be cut.
     """
-    search = _Search(model, hints)
+    search = _Search(model, hints, batch)
     with frozen(model):
         try:
-            with intercepted(search.modules, search.on_lookup, search.on_product, search.on_module):
+            with intercepted(
+                search.modules, search.on_lookup, search.on_product, search.on_module, search.tables
+            ):
                 value = metric(model, batch)
         except RuntimeError as error:
             raise TraceError(
@@ -84,11 +88,12 @@ def _check(value: Tensor) -> None:
 class _Search:
     """Collects components while one forward pass runs."""
 
-    def __init__(self, model: nn.Module, hints: PlanHints) -> None:
+    def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch) -> None:
         self.modules = leaf_modules(model)
-        self.hints = hints
-        self.tables = {id(m.weight): n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
-        self.tables |= {id(p): n for n, p in model.named_parameters() if id(p) not in self.tables}
+        self.hints, self.samples = hints, len(batch)
+        self.columns = {address(v): name for name, v in batch.columns.items()}
+        self.tables = Tables(model)
+        self.names = {id(m.weight): n for n, m in model.named_modules() if isinstance(m, nn.Embedding)}
         self.leaves: dict[int, int] = {}
         self.kept: list[Tensor] = []
         self.found: list[Component] = []
@@ -96,19 +101,23 @@ class _Search:
         self.rows: dict[tuple[int, ...], int] = {}
         self.indices: list[Tensor] = []
 
-    def on_lookup(self, call: int, index: Tensor, weight: Tensor, compute: Callable[[], Tensor]) -> Tensor:
-        key = (id(weight), index.data_ptr(), *index.shape)
+    def on_lookup(
+        self, call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
+    ) -> Tensor:
+        if not len(index.shape) or len(index) != self.samples:
+            return compute()
+        key = (id(weight), *address(index))
         if key in self.rows:
             self.aliases[call] = self.rows[key]
             return self.kept[self.rows[key]]
-        table = self.tables.get(id(weight), "embedding")
+        table = self._table(weight, index)
         self.rows[key] = len(self.found)
         self.indices.append(index)  # alive, so that no other index can take its address
         return self._cut("source", table, "", call, compute(), table)
 
     def on_product(self, call: int, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
         grads = [t for t in operands if t.requires_grad]
-        if len(grads) < 2 or not result.requires_grad:
+        if len(grads) < 2 or not result.requires_grad or not self._per_sample(result):
             return result
         origins = [self.ancestors(t) for t in grads]
         if all(o == origins[0] for o in origins):
@@ -120,9 +129,23 @@ class _Search:
         )
 
     def on_module(self, name: str, call: int, output: Tensor) -> Tensor:
-        if not output.requires_grad or id(output) in self.leaves:
+        if not output.requires_grad or id(output) in self.leaves or not self._per_sample(output):
             return output
         return self._cut("module", name, name, call, output)
+
+    def _per_sample(self, tensor: Tensor) -> bool:
+        """Whether the first axis is that of the samples; other tensors are not cut."""
+        return tensor.dim() > 0 and len(tensor) == self.samples
+
+    def _table(self, weight: Tensor | InputRows, index: Tensor) -> str:
+        """Path of an embedding table; computed ones are named after the column that reads them."""
+        path = self.names.get(id(weight)) or self.tables.parameters.get(id(weight))
+        if path is not None:
+            return path
+        column = self.columns.get(address(index), "rows").removesuffix("_id")
+        if isinstance(weight, InputRows):
+            return f"{COMPUTED}{column}_history"
+        return f"{COMPUTED}{column}_layer_{self.tables.propagations(weight)}"
 
     def ancestors(self, tensor: Tensor) -> tuple[int, ...]:
         """Components whose leaves ``tensor`` reads, nearest cut first met."""

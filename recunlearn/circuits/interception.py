@@ -10,12 +10,17 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from recunlearn.circuits.input_rows import InputRows, Scatter
+from recunlearn.circuits.tables import Tables
+
 _FUNCTIONS = "mul multiply matmul bmm mm mv dot einsum baddbmm scaled_dot_product_attention"
 _OPERATORS = "__mul__ __rmul__ __matmul__ __rmatmul__"
 PRODUCTS = frozenset([*_FUNCTIONS.split(), *_OPERATORS.split()])
 """Names of the torch functions whose result can be an interaction of two activations."""
+GATHERED = "rows"
+"""Name of the product that stands for rows of a computed table, put together from several look-ups."""
 
-OnLookup = Callable[[int, Tensor, Tensor, Callable[[], Tensor]], Tensor]
+OnLookup = Callable[[int, Tensor, Tensor | InputRows, Callable[[], Tensor]], Tensor]
 OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
 OnModule = Callable[[str, int, Tensor], Tensor]
 
@@ -23,24 +28,87 @@ OnModule = Callable[[str, int, Tensor], Tensor]
 class _Mode(TorchFunctionMode):
     """Counts embedding look-ups and products and lets the callbacks replace their results."""
 
-    def __init__(self, on_lookup: OnLookup, on_product: OnProduct) -> None:
+    def __init__(self, on_lookup: OnLookup, on_product: OnProduct, tables: Tables) -> None:
         super().__init__()
-        self.on_lookup, self.on_product = on_lookup, on_product
+        self.on_lookup, self.on_product, self.tables = on_lookup, on_product, tables
         self.lookups = self.products = -1
+        self.gathered: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
+        self.scatter = Scatter()
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        if func is functional.embedding:
-            self.lookups += 1
-            index = args[0] if args else kwargs["input"]
-            weight = args[1] if len(args) > 1 else kwargs["weight"]
-            return self.on_lookup(self.lookups, index, weight, lambda: func(*args, **kwargs))
-        if getattr(func, "__name__", "") in PRODUCTS:
-            self.products += 1
-            return self.on_product(self.products, func.__name__, _tensors(args), func(*args, **kwargs))
-        return func(*args, **kwargs)
+        known, result = self.tables.remembered(func, args, kwargs)
+        if known:
+            return result
+        read = _gather(func, args, kwargs)
+        if read is not None and self.tables.is_table(read[0]):
+            return self._rows(*read, lambda: func(*args, **kwargs))
+        name = getattr(func, "__name__", "")
+        if name == "index_put_" and (scattered := self.scatter.rows(*args[:3])) is not None:
+            return self._input(args[0], *scattered)
+        result = func(*args, **kwargs)
+        if name in PRODUCTS:
+            return self._product(name, _tensors(args), result)
+        if read is not None and self.tables.is_fixed(read[0]):
+            self.scatter.take(result, *read)
+        self.scatter.follow(name, args, result)
+        return result
+
+    def _input(self, target: Tensor, table: InputRows, index: Tensor) -> Tensor:
+        """Rows of all items are a look-up; whoever holds ``target`` reads the result of the callback."""
+        table = self.tables.input_rows(table)
+        return target.copy_(self._lookup(index, table, lambda: table[index]))
+
+    def _product(self, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
+        self.products += 1
+        return self.on_product(self.products, name, operands, result)
+
+    def _lookup(self, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]) -> Tensor:
+        self.lookups += 1
+        return self.on_lookup(self.lookups, index, weight, compute)
+
+    def _rows(self, table: Tensor, index: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+        """Rows of a parameter are one look-up; those of a computed table are made of several."""
+        if self.tables.origin(table) is None:
+            return self._lookup(index, table, compute)
+        key = (id(table), *address(index))
+        if key not in self.gathered:
+            found: list[Tensor] = []
+
+            def read(leaf: Tensor) -> Tensor:
+                found.append(self._lookup(index, leaf, lambda: leaf[index]))
+                return found[-1]
+
+            rows = self.tables.rows(table, read)
+            if not any(rows is f for f in found):
+                rows = self._product(GATHERED, found, rows)
+            self.gathered[key] = rows, index
+        return self.gathered[key][0]
+
+
+def address(index: Tensor) -> tuple[int, ...]:
+    """Where an index lies in memory: equal for two views of the same numbers."""
+    return (index.data_ptr(), *index.shape, *index.stride())
+
+
+def _gather(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Tensor, Tensor] | None:
+    """``(table, index)`` where a call reads rows of its first or second argument."""
+    if func is functional.embedding:
+        index = args[0] if args else kwargs["input"]
+        table = args[1] if len(args) > 1 else kwargs["weight"]
+    elif func is Tensor.__getitem__:
+        table, index = args
+    elif func is torch.index_select or func is Tensor.index_select:
+        table, index = args[0], args[2] if len(args) > 2 else kwargs.get("index")
+        if kwargs.get("dim", args[1] if len(args) > 1 else None) != 0:
+            return None
+    else:
+        return None
+    if not isinstance(index, Tensor) or index.is_floating_point() or index.dtype == torch.bool:
+        return None
+    return table, index
 
 
 def _tensors(args: tuple[Any, ...]) -> list[Tensor]:
@@ -55,9 +123,13 @@ def _tensors(args: tuple[Any, ...]) -> list[Tensor]:
 
 @contextmanager
 def intercepted(
-    modules: dict[str, nn.Module], on_lookup: OnLookup, on_product: OnProduct, on_module: OnModule
+    modules: dict[str, nn.Module],
+    on_lookup: OnLookup,
+    on_product: OnProduct,
+    on_module: OnModule,
+    tables: Tables,
 ) -> Iterator[None]:
-    """Run forward passes with the three callbacks in place; ``modules`` are those whose outputs are met."""
+    """Run a forward pass with the three callbacks in place; ``modules`` are those whose outputs are met."""
     calls: Counter[str] = Counter()
 
     def hook(name: str) -> Any:
@@ -76,7 +148,8 @@ def intercepted(
         for name, module in modules.items():
             handle = module.register_forward_hook(hook(name))
             stack.callback(handle.remove)
-        stack.enter_context(_Mode(on_lookup, on_product))
+        stack.enter_context(tables.whole_forward())
+        stack.enter_context(_Mode(on_lookup, on_product, tables))
         yield
 
 

@@ -15,7 +15,20 @@ _FACTORS = {
 """Linear in one factor while the others are fixed -> position of the first factor."""
 _LINEAR = frozenset(
     {
-        *("Add", "Sub", "Neg", "Sum", "Mean", "Cat", "Stack", "Clone", "ToCopy", "Alias", "AsStrided"),
+        *(
+            "Add",
+            "Sub",
+            "Neg",
+            "Sum",
+            "Mean",
+            "Cat",
+            "Stack",
+            "Clone",
+            "Copy",
+            "ToCopy",
+            "Alias",
+            "AsStrided",
+        ),
         *("Expand", "Gather", "Index", "Select", "Slice", "Split", "Squeeze", "Unsqueeze"),
         *("Permute", "T", "Transpose", "View", "UnsafeView", "ReshapeAlias"),
     }

@@ -7,6 +7,7 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from recunlearn.foundation.records import CircuitGraph
 
@@ -64,7 +65,11 @@ class Component:
             return values.flatten(2).sum(-1)
         if self.layout == "positions":
             values = values.sum(1)
-        return values if values.shape[-1] == self.groups else values.reshape(n, self.groups, -1).sum(-1)
+        if values.dim() == 2 and values.shape[-1] == self.groups:
+            return values
+        if values.dim() > 1 and values.shape[-1] % self.groups:
+            values = functional.pad(values, (0, -values.shape[-1] % self.groups))
+        return values.reshape(n, self.groups, -1).sum(-1)
 
     def parts(self, values: Tensor) -> list[Tensor]:
         """``[B, *shape]`` once per part of the sink, zero outside the part."""
@@ -190,10 +195,18 @@ class ComponentPlan:
 def labels_for(
     shape: tuple[int, ...], layout: Layout, groups: int, fields: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Names of the groups: the last axis in at most ``groups`` equal parts (a divisor of its size)."""
+    """Names of the groups: the last axis in at most ``groups`` parts, of equal size where that divides it."""
     if layout == "heads":
         return tuple(f"[{h}]" for h in range(shape[0]))
-    parts = next(k for k in range(min(groups, shape[-1]), 0, -1) if shape[-1] % k == 0) if shape else 1
+    parts = _parts(shape[-1], groups, layout) if shape else 1
     if layout == "fields":
         return tuple(f".{f}[{g}]" for f in fields for g in range(parts))
     return ("",) if parts == 1 else tuple(f"[{g}]" for g in range(parts))
+
+
+def _parts(size: int, groups: int, layout: Layout) -> int:
+    """The largest divisor of ``size`` up to ``groups``; if that is coarse, the last part is smaller."""
+    equal = next(k for k in range(min(groups, size), 0, -1) if size % k == 0)
+    if layout == "fields" or equal > groups // 2 or equal == size:
+        return equal
+    return -(-size // -(-size // groups))

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from recunlearn.circuits.discovery import Metric
+from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import intercepted
 from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import Batch
 
@@ -28,7 +30,7 @@ class Lookup:
     """What an embedding look-up read."""
 
     index: Tensor
-    weight: Tensor
+    weight: Tensor | InputRows
 
 
 @dataclass
@@ -55,14 +57,17 @@ def replay(
     cut: bool = False,
     modules: dict[str, nn.Module] | None = None,
     until: frozenset[int] | None = None,
+    tables: Tables | None = None,
 ) -> Pass:
     """Run the metric once along the plan.
 
     Args:
-        given: component -> tensor that takes its place; look-ups and modules are then not computed.
+        given: component -> tensor that takes its place; look-ups, affine modules and linear layers that run
+            once are then not computed.
         cut: detach every component into a leaf that requires a gradient.
         modules: the modules of the plan by path, where they were already looked up.
         until: components after which the pass may stop; the rest, and the value, stay unknown.
+        tables: what earlier passes computed from the parameters alone; None: computed anew.
 
     Raises:
         TraceError: the pass does not meet the components of the plan.
@@ -72,6 +77,7 @@ def replay(
     given = given or {}
     modules = modules or traced_modules(plan, model)
     wanted = set(until or ())
+    tables = tables or Tables(model)
 
     def keep(i: int, tensor: Tensor) -> Tensor:
         leaf = tensor.detach().requires_grad_() if cut else tensor
@@ -82,7 +88,9 @@ def replay(
                 raise _Enough
         return leaf
 
-    def on_lookup(call: int, index: Tensor, weight: Tensor, compute: Callable[[], Tensor]) -> Tensor:
+    def on_lookup(
+        call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
+    ) -> Tensor:
         i = plan.lookups.get(call)
         if i is None:
             return compute()
@@ -94,14 +102,14 @@ def replay(
 
     def on_product(call: int, _name: str, _operands: list[Tensor], result: Tensor) -> Tensor:
         i = plan.products.get(call)
-        return result if i is None else keep(i, result)
+        return result if i is None else keep(i, given.get(i, result))
 
     def on_module(name: str, call: int, output: Tensor) -> Tensor:
         i = plan.modules[name].get(call)
-        return output if i is None else keep(i, output)
+        return output if i is None else keep(i, given.get(i, output))
 
-    known = {plan.components[i].place: t for i, t in given.items() if plan.components[i].kind == "module"}
-    with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module):
+    known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
+    with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module, tables):
         try:
             run.value = metric(model, batch)
         except _Enough:
@@ -118,6 +126,14 @@ def replay(
             f"'{missing[0]}'. Models whose computation depends on the sample cannot be attributed."
         )
     return run
+
+
+def _is_skipped(plan: ComponentPlan, modules: Mapping[str, nn.Module], i: int) -> bool:
+    """Whether a known output spares the module's run: some return more than the component."""
+    place = plan.components[i].place
+    if plan.components[i].kind != "module" or len(plan.modules[place]) > 1:
+        return False
+    return plan.components[i].affine or isinstance(modules[place], nn.Linear)
 
 
 @contextmanager

@@ -79,32 +79,30 @@ def score_users(
     config: Toml = None,
 ) -> None:
     """Score every user of a data set: CUD from 0 (easy to unlearn) to 1 (hard)."""
-    from recunlearn.commands.requested import given, merged, parameters, read_users
-    from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
+    from recunlearn.commands.requested import read_users
     from recunlearn.report.terminal import listening
-    from recunlearn.studies.keys import read_checkpoint
     from recunlearn.studies.scoring import check_folder, default_folder, export, is_stored, scored_users
 
-    paper = similarity == "paper"
-    options: dict[str, Any] = given(
+    settings = run_settings(
+        config,
+        checkpoint,
         dataset=dataset,
         model=model,
-        seed=seed,
+        per_user=per_user,
+        steps=steps,
+        edge_score=edge_score,
+        path=path,
+        baseline=baseline,
+        anchors=anchors,
+        outcome=outcome,
+        similarity=similarity,
         min_rating=min_rating,
+        epochs=epochs,
+        set_=set_,
+        seed=seed,
         device=device,
         threads=threads,
-        circuits=given(per_user=per_user, steps=steps, score=edge_score, path=path, baseline=baseline),
-        anchors=given(source=anchors, outcome=outcome),
-        similarity=given(preset="paper" if paper else None, measure=None if paper else similarity),
-        training=given(epochs=epochs, params=parameters(set_ or [])),
     )
-    if checkpoint is not None:
-        options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
-        _check_alone(
-            checkpoint, **{"--model": model, "--epochs": epochs, "--set": set_, "--min-rating": min_rating}
-        )
-    values = merged(read_toml(config) if config else {}, options)
-    settings = make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
     if out is not None:
         check_folder(out)
     asked = read_users(users) if users else None
@@ -116,6 +114,30 @@ def score_users(
     folder = out or default_folder(scores, checkpoint)
     export(scores, folder)
     _print(scores, shown, format_, folder)
+
+
+def run_settings(config: Path | None, checkpoint: Path | None, **asked: Any) -> Any:
+    """Settings of a run: the options of :func:`score_users`, by their names, over those of ``config``."""
+    from recunlearn.commands.requested import given, merged, parameters
+    from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
+    from recunlearn.studies.keys import read_checkpoint
+
+    paper = asked["similarity"] == "paper"
+    options: dict[str, Any] = given(
+        **{k: asked[k] for k in ("dataset", "model", "seed", "min_rating", "device", "threads")},
+        circuits=given(
+            score=asked["edge_score"], **{k: asked[k] for k in ("per_user", "steps", "path", "baseline")}
+        ),
+        anchors=given(source=asked["anchors"], outcome=asked["outcome"]),
+        similarity=given(preset="paper" if paper else None, measure=None if paper else asked["similarity"]),
+        training=given(epochs=asked["epochs"], params=parameters(asked["set_"] or [])),
+    )
+    if checkpoint is not None:
+        options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
+        making = {"--model": "model", "--epochs": "epochs", "--set": "set_", "--min-rating": "min_rating"}
+        _check_alone(checkpoint, **{option: asked[name] for option, name in making.items()})
+    values = merged(read_toml(config) if config else {}, options)
+    return make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
 
 
 def _check_alone(checkpoint: Path, **options: Any) -> None:

@@ -117,7 +117,7 @@ def similarity(circuits: Array, anchors: Array, settings: SimilaritySettings) ->
     Jaccard: |A ∩ B| / |A ∪ B|, 0 where both are empty; Hamming: 1 − |A Δ B| / E.
     """
     if settings.measure == "cosine":
-        cosine = np.clip(_unit(circuits) @ _unit(anchors).T, -1.0, 1.0)
+        cosine = np.clip(unit(circuits) @ unit(anchors).T, -1.0, 1.0)
         mapped: Array = (1 + cosine) / 2 if settings.cosine_range == "mapped" else np.maximum(cosine, 0.0)
         return mapped
     left, right = (
@@ -132,7 +132,8 @@ def similarity(circuits: Array, anchors: Array, settings: SimilaritySettings) ->
     return agreeing
 
 
-def _unit(values: Array) -> Array:
+def unit(values: Array) -> Array:
+    """Rows divided by their length; rows of zeros stay: ``[n, E] -> [n, E]``."""
     # Dividing by the largest entry first keeps the squares of tiny and huge circuits in range.
     size = np.abs(values).max(1, keepdims=True, initial=0.0)
     scaled: Array = np.divide(values, size, out=np.zeros_like(values), where=size > 0)

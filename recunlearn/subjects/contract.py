@@ -14,6 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 IntArray = NDArray[np.int64]
+COMPUTED = "*"
+"""First letter of the names of tables that a model computes from its parameters (graph models)."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +62,17 @@ class PlanHints:
             Any other ``[B, L, d]`` tensor is a sequence of positions, summed over.
         rows: embedding table -> first and last row (exclusive) of each field, for the population mean;
             without an entry: all rows but the padding row.
-        padding: embedding table -> index that stands for "nothing" (never moved along the path).
+        padding: embedding table -> index that stands for "nothing" (never moved along the path);
+            :data:`COMPUTED` holds for every table that the model computes.
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rows: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     padding: Mapping[str, int] = field(default_factory=dict)
+
+    def nothing(self, table: str) -> int | None:
+        """Index that stands for "nothing" in a table, if any."""
+        return self.padding.get(table, self.padding.get(COMPUTED) if table.startswith(COMPUTED) else None)
 
 
 @runtime_checkable

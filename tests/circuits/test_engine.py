@@ -11,6 +11,7 @@ from recunlearn.circuits.discovery import discover
 from recunlearn.circuits.path import gauss_radau
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.circuits.subject import ModuleSubject
+from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import Batch, PlanHints
 
@@ -151,6 +152,7 @@ def _recompute(
         lookup,
         lambda call, _n, _o, result: put(plan.products.get(call), result),
         lambda name, call, output: put(plan.modules[name].get(call), output),
+        Tables(engine.model),
     ):
         value = engine.metric(engine.model, batch)
     return seen, value

@@ -1,0 +1,232 @@
+"""The picture of ``explain-user``: three circuits as layered graphs, below them what decides the score."""
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import FancyBboxPatch, Patch, PathPatch
+from matplotlib.path import Path as Curve
+from numpy.typing import NDArray
+
+from recunlearn.difficulty.explanation import KINDS, by_pair
+from recunlearn.foundation.records import CircuitGraph
+from recunlearn.foundation.store import atomic_file
+from recunlearn.report.graph_layout import Layout, layout
+from recunlearn.studies.explain import ExplainedUser
+
+RAISES, LOWERS = "#0072B2", "#D55E00"
+"""Edges that raise and lower the likelihood (blue and vermilion of Okabe and Ito: told apart by everyone)."""
+HARD, EASY = "#762A83", "#1B7837"
+"""Contributions towards hard and towards easy (ends of ColorBrewer's PRGn)."""
+FILLS = {"source": "#E8E8E8", "product": "#FFF2CC", "module": "#FFFFFF", "output": "#333333"}
+FONT = 8.0
+CHARACTER, LINE = 0.068, 0.165
+"""Inches of a character and of a line of text at :data:`FONT` points."""
+THICKEST, THINNEST = 9.0, 0.6
+"""Points of the strongest edge of the picture, and of one without strength."""
+SIDE_BY_SIDE = 15.0
+"""Inches up to which the three circuits stand side by side; wider ones lie below each other."""
+SHOWN = 10
+LONGEST_LABEL, BARS = 48, 2.8
+"""Characters of a bar's label, and inches of the bars beside it."""
+
+
+@dataclass(frozen=True)
+class Stroke:
+    """One edge of a drawn circuit: its strength, signed, and how thick it is drawn, in points."""
+
+    value: float
+    width: float
+
+    @property
+    def colour(self) -> str:
+        """Colour of the sign."""
+        return RAISES if self.value >= 0 else LOWERS
+
+
+def strokes(graph: CircuitGraph, strength: NDArray[np.float64]) -> list[dict[tuple[int, int], Stroke]]:
+    """Edges between whole nodes of several circuits on one scale: ``[circuits, E]``.
+
+    The strength between two nodes is the signed sum over their groups, which is the edge of the whole nodes.
+    """
+    sums = [by_pair(graph, row) for row in strength]
+    largest = max((abs(v) for row in sums for v in row.values()), default=0.0) or 1.0
+    return [
+        {p: Stroke(v, THINNEST + (THICKEST - THINNEST) * abs(v) / largest) for p, v in row.items()}
+        for row in sums
+    ]
+
+
+def save_picture(found: ExplainedUser, file: Path) -> Path:
+    """Draw and write one picture, whole or not at all; its suffix (png, svg) says which kind.
+
+    It does not show the user's id: pictures are passed on.
+    """
+    options: Any = {"svg.fonttype": "none", "svg.hashsalt": "recunlearn", "font.size": FONT}
+    with mpl.rc_context(options):
+        figure = draw(found)
+        with atomic_file(file) as temporary:
+            kind = file.suffix.removeprefix(".")
+            figure.savefig(temporary, format=kind, dpi=150, facecolor="white", metadata=_undated(kind))
+    return file
+
+
+def _undated(kind: str) -> dict[str, None]:
+    return {"Date": None} if kind == "svg" else {}
+
+
+def draw(found: ExplainedUser) -> Figure:
+    """Title and sentence, the three circuits, the legend, and the bars of what decides."""
+    plan = layout(found.graph)
+    panel = (plan.width * CHARACTER, plan.height * LINE)
+    across = 3 if 3 * panel[0] + 1.0 <= SIDE_BY_SIDE else 1
+    below = charts(found)
+    width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
+    words = textwrap.fill(found.sentence_without_id, int(width / CHARACTER * 0.85))
+    head = 0.55 + LINE * (words.count("\n") + 1)
+    graphs = (panel[1] + 0.45) * (3 // across)
+    bars = 0.19 * SHOWN + 0.75
+    height = head + graphs + 0.55 + bars
+    figure = Figure(figsize=(width, height), facecolor="white")
+    figure.text(0.2 / width, 1 - 0.27 / height, title(found), fontsize=FONT + 4, weight="bold", va="center")
+    figure.text(0.2 / width, 1 - 0.47 / height, words, va="top", linespacing=1.35)
+    count = found.told.counts
+    names = ("This user", f"Mean of {count[0]} easy anchors", f"Mean of {count[1]} hard anchors")
+    slot = (width - 0.2) / across
+    for k, (name, edges) in enumerate(zip(names, strokes(found.graph, found.told.strength), strict=True)):
+        left = 0.2 + slot * (k % across) + (slot - 0.2 - panel[0]) / 2
+        top = head + (panel[1] + 0.45) * (k // across) + 0.35
+        place = (left / width, 1 - (top + panel[1]) / height, panel[0] / width, panel[1] / height)
+        draw_circuit(figure.add_axes(place), found.graph, plan, edges, name)
+    _legend(figure, found.graph, 1 - (head + graphs + 0.3) / height)
+    for k, (name, labels, values) in enumerate(below):
+        left, room = k * width / 2 + _room(labels), width / 2 - _room(labels) - 0.3
+        place = (left / width, 0.42 / height, room / width, (bars - 0.75) / height)
+        _bar_chart(figure.add_axes(place), name, labels, values)
+    return figure
+
+
+def title(found: ExplainedUser) -> str:
+    """Score, band, place among the users, model and data."""
+    row, about = found.row, found.scores.summary
+    return (
+        f"CUD {row['cud']:.2f}, {row['band']}, percentile {row['percentile']:.0f} of {found.scored:,} users  "
+        f"({about['model']} on {about['dataset']})"
+    )
+
+
+def draw_circuit(
+    axes: Axes, graph: CircuitGraph, plan: Layout, edges: Mapping[tuple[int, int], Stroke], name: str
+) -> None:
+    """Draw one circuit: every edge of the graph, then the nodes over their ends."""
+    axes.set(xlim=(0, plan.width), ylim=(plan.height, 0))
+    axes.axis("off")
+    axes.set_title(name, loc="left", fontsize=FONT + 1, weight="bold", pad=4)
+    for pair, stroke in sorted(edges.items(), key=lambda e: -e[1].width):
+        drawn = PathPatch(
+            curve(plan.routes[pair]),
+            facecolor="none",
+            edgecolor=stroke.colour,
+            linewidth=stroke.width,
+            alpha=0.8,
+            capstyle="butt",
+        )
+        drawn.set_gid(f"edge {graph.nodes[pair[0]]} -> {graph.nodes[pair[1]]}")
+        axes.add_patch(drawn)
+    for box, kind in zip(plan.boxes, graph.kinds, strict=True):
+        corner = (box.x - box.width / 2, box.y - box.height / 2)
+        style = "round,pad=0,rounding_size=0.5"
+        face = FILLS.get(kind, "#FFFFFF")
+        axes.add_patch(
+            FancyBboxPatch(
+                corner, box.width, box.height, boxstyle=style, facecolor=face, edgecolor="#555555",
+                linewidth=0.8, mutation_aspect=CHARACTER / LINE, zorder=3,
+            )
+        )  # fmt: skip
+        ink = "white" if kind == "output" else "black"
+        axes.text(box.x, box.y, "\n".join(box.lines), ha="center", va="center", color=ink, zorder=4)
+
+
+def curve(points: NDArray[np.float64]) -> Curve:
+    """Straight within columns, S-shaped between them: ``[2 m, 2]``."""
+    vertices, codes = [points[0]], [Curve.MOVETO]
+    for k in range(1, len(points), 2):
+        vertices.append(points[k])
+        codes.append(Curve.LINETO)
+        if k + 1 < len(points):
+            (x0, y0), (x1, y1) = points[k], points[k + 1]
+            middle = (x0 + x1) / 2
+            vertices += [(middle, y0), (middle, y1), (x1, y1)]
+            codes += [Curve.CURVE4] * 3
+    return Curve(np.array(vertices), codes)
+
+
+def _legend(figure: Figure, graph: CircuitGraph, y: float) -> None:
+    kinds = [k for k in ("source", "product", "module", "output") if k in graph.kinds]
+    entries: list[Any] = [
+        Line2D([], [], color=RAISES, linewidth=5, label="raises the likelihood of the user's items"),
+        Line2D([], [], color=LOWERS, linewidth=5, label="lowers it"),
+        Line2D([], [], color="#555555", linewidth=2, label="width: strength, one scale for all three"),
+        *(Patch(facecolor=FILLS[k], edgecolor="#555555", label=KINDS[k]) for k in kinds),
+    ]
+    figure.legend(
+        handles=entries, loc="center", bbox_to_anchor=(0.5, y), ncols=len(entries), frameon=False,
+        handlelength=1.6, columnspacing=1.4,
+    )  # fmt: skip
+
+
+def charts(found: ExplainedUser) -> list[tuple[str, list[str], NDArray[np.float64]]]:
+    """Title, labels and values of the bar charts: the edges that decide, and the same between whole nodes."""
+    contribution, names = found.told.contribution, found.graph.nodes
+    best = found.told.strongest(SHOWN)
+    pairs = by_pair(found.graph, contribution)
+    largest = sorted(pairs, key=lambda p: -abs(pairs[p]))[:SHOWN]
+    return [
+        (f"The {len(best)} edges that decide", [_short(found.edges[e]) for e in best], contribution[best]),
+        (
+            "All edges, summed between nodes",
+            [_short(f"{names[u]} -> {names[v]}") for u, v in largest],
+            np.array([pairs[p] for p in largest]),
+        ),
+    ]
+
+
+def _short(label: str) -> str:
+    half = LONGEST_LABEL // 2
+    return label if len(label) <= LONGEST_LABEL else f"{label[:half]}…{label[-half:]}"
+
+
+def _room(labels: Sequence[str]) -> float:
+    """Inches that labels left of bars take."""
+    return max(map(len, labels), default=0) * CHARACTER + 0.3
+
+
+def _bar_chart(axes: Axes, head: str, labels: Sequence[str], values: NDArray[np.float64]) -> None:
+    axes.barh(range(len(labels)), values, color=[HARD if v > 0 else EASY for v in values], height=0.7)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(SHOWN - 0.5, -0.5)
+    reach = float(np.abs(values).max(initial=0)) * 1.35 or 1.0
+    axes.set_xlim(-reach, reach)
+    axes.axvline(0, color="black", linewidth=0.8)
+    for k, value in enumerate(values):
+        side = "left" if value >= 0 else "right"
+        axes.text(
+            value + np.copysign(0.02 * reach, value),
+            k,
+            f"{value:+.3f}",
+            va="center",
+            ha=side,
+            fontsize=FONT - 1,
+        )
+    axes.set_title(head, loc="left", fontsize=FONT + 1, weight="bold")
+    axes.set_xlabel("towards easy  <  added to CUD (0.5 + the sum over all edges)  >  towards hard")
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(left=False)
+    axes.locator_params(axis="x", nbins=5)

@@ -1,0 +1,151 @@
+"""The signatures of a run as tables: cells as data first, then drawn on a terminal or as Markdown."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from recunlearn.difficulty.separation import AS_CLAIMED, CONSTANT, OPPOSITE, Association, Comparison
+from recunlearn.studies.circuit_signatures import SignatureReport
+
+COLOURS = {AS_CLAIMED: "green", OPPOSITE: "red"}
+OVERLAPS = {"overlap_jaccard": "Jaccard of the top quarter", "overlap_cosine": "cosine"}
+LEGEND = (
+    "paper: what arXiv 2601.09624 says of hard users; easy, hard: medians; delta: Cliff's delta, above 0 "
+    "where hard users have more, and its 95 % bootstrap interval; p: permutation test, corrected after Holm; "
+    "concentration: Gini of |e|; overlap: with the own group; p apart: of pairs within a group overlapping "
+    "more than pairs between; edges: medians of e / Σ|e|, p of the Mann-Whitney test, corrected after Holm "
+    "for all edges; rho: Spearman; partial: with activity, mean item popularity and loss held fixed"
+)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A titled table of texts; ``note`` stands in its place where there are no rows."""
+
+    title: str
+    headers: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    note: str = ""
+
+
+def grids(report: SignatureReport) -> list[Grid]:
+    """Every table of the report, in order."""
+    found: list[Grid] = []
+    for c in report.comparisons:
+        found += _of_comparison(c)
+    return [*found, _of_associations(report.associations)]
+
+
+def _of_comparison(c: Comparison) -> list[Grid]:
+    title = f"{c.title} ({c.n_easy} and {c.n_hard} users)"
+    if c.reason:
+        return [Grid(title, (), (), c.reason)]
+    signatures = tuple(
+        (
+            s.title,
+            s.claim,
+            *map(_number, (s.easy, s.hard)),
+            *_effect(s.delta, s.low, s.high, s.p_holm),
+            s.verdict,
+        )
+        for s in c.signatures
+    )
+    overlap = tuple(
+        (OVERLAPS[o.key], *map(_number, (o.easy, o.hard, o.between)), _p(o.p)) for o in c.overlaps
+    )
+    edges = tuple((e.edge, _share(e.easy), _share(e.hard), _signed(e.delta), _p(e.p_holm)) for e in c.edges)
+    return [
+        Grid(title, ("signature", "paper", "easy", "hard", "delta", "95 %", "p", "verdict"), signatures),
+        Grid("Mean overlap of pairs", ("measure", "in easy", "in hard", "between", "p apart"), overlap),
+        Grid(
+            f"Edges that separate best ({c.separating} with p < .05)",
+            ("edge", "easy %", "hard %", "delta", "p"),
+            edges,
+        ),
+    ]
+
+
+def _of_associations(found: Sequence[Association]) -> Grid:
+    rows = tuple(
+        (a.target, a.title, f"{a.n:,}", _signed(a.rho) or CONSTANT, *_effect(a.partial, a.low, a.high)[:2])
+        for a in found
+    )
+    headers = ("against", "signature", "users", "rho", "partial", "95 %")
+    return Grid("Signatures of single users against their difficulty", headers, rows)
+
+
+def facts(report: SignatureReport) -> str:
+    """One line about the run."""
+    f = report.facts
+    w = f["anchors_agreement"]
+    agreed = "" if w is None or math.isnan(w) else f", Kendall's W of the anchors' methods {w:.2f}"
+    return (
+        f"{f['model']} on {f['dataset']}, seed {f['seed']}: {f['users']:,} users, {f['edges']} edges, "
+        f"depth {f['depth']}{agreed}"
+    )
+
+
+def draw(console: Console, report: SignatureReport, folder: Path | None = None) -> None:
+    """Print every table, the legend and one line about the run."""
+    for grid in grids(report):
+        console.print(Text(grid.title, style="bold cyan"))
+        console.print(Text(grid.note, style="yellow") if grid.note else _table(grid))
+        console.print()
+    console.print(Text(LEGEND, style="dim"))
+    console.print(Text(facts(report)))
+    if folder is not None:
+        console.print(Text(f"saved in {folder}"))
+
+
+def _table(grid: Grid) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for i, name in enumerate(grid.headers):
+        words = i == 0 or name in ("paper", "verdict", "signature")
+        table.add_column(name, justify="left" if words else "right", overflow="fold")
+    for row in grid.rows:
+        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
+    return table
+
+
+def markdown(report: SignatureReport) -> str:
+    """The same tables as Markdown."""
+    parts = [f"{facts(report)}."]
+    for grid in grids(report):
+        lines = [_line(grid.headers), _line(["---"] * len(grid.headers)), *map(_line, grid.rows)]
+        parts += [f"**{grid.title}**", grid.note or "\n".join(lines)]
+    return "\n\n".join(parts)
+
+
+def _line(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _number(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:.3f}"
+
+
+def _signed(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:+.2f}"
+
+
+def _interval(low: float, high: float) -> str:
+    return "" if math.isnan(low) else f"{low:+.2f}..{high:+.2f}"
+
+
+def _effect(delta: float, low: float, high: float, p: float = math.nan) -> tuple[str, str, str]:
+    return _signed(delta), _interval(low, high), _p(p)
+
+
+def _share(value: float) -> str:
+    return f"{100 * value:+.2f}"
+
+
+def _p(value: float) -> str:
+    if math.isnan(value):
+        return ""
+    return "< .001" if value < 0.001 else f"{value:.3f}".lstrip("0") if value < 1 else "1"

@@ -1,0 +1,133 @@
+"""``explain-user``: a stored run read back, or made, and one user's score taken apart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from recunlearn.data.catalogue import list_data_sets, load_interactions
+from recunlearn.difficulty.anchors import choose_anchors
+from recunlearn.difficulty.explanation import Explanation, explain, sentence
+from recunlearn.foundation.errors import RecunlearnError, UsageError, near_miss
+from recunlearn.foundation.records import Anchors, CircuitGraph, Circuits, Outcomes, load_record
+from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.studies.keys import Keys, keys_for
+from recunlearn.studies.scoring import Listener, UserScores, is_stored, scored_users
+
+
+@dataclass(frozen=True)
+class ExplainedUser:
+    """One user's score taken apart.
+
+    Args:
+        row: the user's row of the score table.
+        rank, scored: place in the table (1 = hardest) and number of scored users.
+        told: what every edge adds.
+        edges, graph: names of the edges, and what they join.
+        sentence, sentence_without_id: the reason in plain words.
+        scores: the run that the user belongs to.
+    """
+
+    row: Mapping[str, Any]
+    rank: int
+    scored: int
+    told: Explanation
+    edges: tuple[str, ...]
+    graph: CircuitGraph
+    sentence: str
+    sentence_without_id: str
+    scores: UserScores
+
+
+def explained_user(
+    user: str, settings: ScoreSettings, *, checkpoint: Path | None = None, listener: Listener | None = None
+) -> ExplainedUser:
+    """Explain the score of ``user``; the run is read from the store (without torch), or made first.
+
+    Raises:
+        UsageError: the user is unknown, filtered out, or has no score.
+        RecunlearnError: in one sentence, what to do.
+    """
+    if not is_stored(settings, checkpoint):
+        _check_known(user, settings.dataset)  # before anything is trained
+    listener = listener or Listener()
+    scores = scored_users(settings, checkpoint=checkpoint, listener=listener)
+    scored = scores.table[scores.table["cud"].notna()].reset_index(drop=True)
+    place = scored.index[scored["user_id"] == user]
+    if not len(place):
+        raise UsageError(_without_score(user, scores.table, settings.dataset))
+    rank = int(place[0])
+    row = {str(column): value for column, value in scored.iloc[rank].items()}
+    circuits, graph, anchors = _records(keys_for(settings, checkpoint), listener)
+    told = explain(circuits, anchors, user, settings.similarity)
+    others = max(len(scored) - 1, 1)
+    standing = {
+        "band": row["band"],
+        "below": float((scored["cud"] < row["cud"]).sum() / others),
+        "above": float((scored["cud"] > row["cud"]).sum() / others),
+    }
+    words = [sentence(who, told, graph, standing) for who in (f"User {user}", "This user")]
+    return ExplainedUser(row, rank + 1, len(scored), told, circuits.edges, graph, words[0], words[1], scores)
+
+
+def _records(keys: Keys, listener: Listener) -> tuple[Circuits, CircuitGraph, Anchors]:
+    """Circuits, their graph and the anchors of a scored run; what is lost or damaged is made again."""
+    try:
+        return _read(keys)
+    except RecunlearnError:
+        from recunlearn.studies.score_stages import compute
+
+        compute(keys, listener)
+        return _read(keys)
+
+
+def _read(keys: Keys) -> tuple[Circuits, CircuitGraph, Anchors]:
+    circuits: Circuits = load_record(Circuits, keys.circuits)
+    if circuits.graph is None:
+        raise RecunlearnError(
+            f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
+            "folder and run the command again."
+        )
+    if keys.settings.anchors.source == "bilevel":
+        return circuits, circuits.graph, load_record(Anchors, keys.probe)
+    anchors = choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)
+    return circuits, circuits.graph, anchors
+
+
+def _check_known(user: str, dataset: str) -> None:
+    known = load_interactions(dataset).users.tolist()
+    if user not in set(known):
+        raise UsageError(_unknown(user, known, dataset))
+
+
+def _unknown(user: str, known: list[str], dataset: str) -> str:
+    others = [d.name for d in list_data_sets() if d.name != dataset]
+    elsewhere = f" For another data set add --dataset ({', '.join(others)})." if others else ""
+    return (
+        f"User '{user}' is not in the data set '{dataset}', which has {len(known):,} users."
+        f"{near_miss(user, known)} Ids are compared as text, so that '007' and '7' are two users.{elsewhere}"
+    )
+
+
+def _without_score(user: str, table: pd.DataFrame, dataset: str) -> str:
+    """Say why a user is not among the scored ones."""
+    rows = table[table["user_id"] == user]
+    if not len(rows):
+        known = load_interactions(dataset).users.tolist()
+        if user not in set(known):
+            return _unknown(user, known, dataset)
+        return (
+            f"User '{user}' of '{dataset}' has no score: the minimum rating leaves it without an "
+            "interaction. Lower --min-rating, or name another user."
+        )
+    if rows["n_interactions"].iloc[0]:
+        return (
+            f"User '{user}' has no score: it is the only anchor on its side, so there is nothing to compare "
+            "it with. Raise count of [anchors], or name another user."
+        )
+    return (
+        f"User '{user}' of '{dataset}' has no score: none of its interactions is in the training part. Name "
+        "another user."
+    )

@@ -1,0 +1,60 @@
+"""Records of a scored run: read back without torch, or made first."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from recunlearn.difficulty.anchors import choose_anchors
+from recunlearn.foundation.errors import RecunlearnError
+from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_record
+from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.studies.keys import Keys, keys_for
+from recunlearn.studies.scoring import Listener, UserScores, scored_users
+
+
+@dataclass(frozen=True)
+class ScoredRun:
+    """What ``score-users`` stored.
+
+    Args:
+        keys: settings and folders of the run.
+        scores: the score table.
+        circuits, anchors: what the scores were made from; ``circuits`` hold their graph.
+    """
+
+    keys: Keys
+    scores: UserScores
+    circuits: Circuits
+    anchors: Anchors
+
+
+def scored_run(
+    settings: ScoreSettings, *, checkpoint: Path | None = None, listener: Listener | None = None
+) -> ScoredRun:
+    """Read the run of these settings from the store; what is absent or damaged is made first.
+
+    Raises:
+        RecunlearnError: in one sentence, what to do; stored circuits that hold no graph are named.
+    """
+    told = listener or Listener()
+    keys = keys_for(settings, checkpoint)
+    scores = scored_users(settings, checkpoint=checkpoint, listener=told)
+    try:
+        circuits, anchors = _read(keys)
+    except RecunlearnError:
+        from recunlearn.studies.score_stages import compute
+
+        compute(keys, told)
+        circuits, anchors = _read(keys)
+    if circuits.graph is None:
+        raise RecunlearnError(
+            f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
+            "folder and run the command again."
+        )
+    return ScoredRun(keys, scores, circuits, anchors)
+
+
+def _read(keys: Keys) -> tuple[Circuits, Anchors]:
+    circuits = load_record(Circuits, keys.circuits)
+    if keys.settings.anchors.source == "bilevel":
+        return circuits, load_record(Anchors, keys.probe)
+    return circuits, choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)
