@@ -1,11 +1,13 @@
 """``circuits signatures``: which edges separate hard from easy users."""
 
+import inspect
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
 from recunlearn.commands.circuits import circuits
+from recunlearn.commands.score_users import run_settings, score_users
 
 
 def register(_app: typer.Typer) -> None:
@@ -54,18 +56,6 @@ def signatures(
 
 
 def _settings(config: Path | None, checkpoint: Path | None, **asked: Any) -> Any:
-    """Settings of the run: options over those of ``config``."""
-    from recunlearn.commands.requested import given, merged
-    from recunlearn.foundation.errors import UsageError
-    from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
-    from recunlearn.studies.keys import read_checkpoint
-
-    options = given(**asked)
-    if checkpoint is not None:
-        if "model" in options:
-            raise UsageError(
-                f"--model cannot go with --checkpoint: {checkpoint} says which model it is. Leave out one."
-            )
-        options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
-    values = merged(read_toml(config) if config else {}, options)
-    return make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
+    """Settings of the run, as ``score-users`` makes them; what is no option here comes from ``config``."""
+    others = dict.fromkeys(set(inspect.signature(score_users).parameters) - {"config", "checkpoint"})
+    return run_settings(config, checkpoint, **(others | asked))

@@ -107,16 +107,16 @@ def late_share(mass: Array, graph: CircuitGraph) -> Array:
 
 
 def direct_share(mass: Array, graph: CircuitGraph) -> Array:
-    """Share of the mass into the output that comes from nodes of depth 0 or 1: ``[n, E] -> [n]``.
+    """Share of the mass into the output on edges that pass over a level, d(sink) − d(source) > 1: ``[n]``.
 
     Where a single node feeds the output (a last layer of one unit), edges into that node are taken instead,
     and so on until several nodes meet: every path leads through it, so it is the output by another name.
     """
-    source, sink = np.array(graph.source), np.array(graph.sink)
+    source, sink, depths = (np.array(part) for part in (graph.source, graph.sink, graph.depths))
     into = sink == len(graph.nodes) - 1
     while len(feeding := np.unique(source[into])) == 1 and (sink == feeding[0]).any():
         into = sink == feeding[0]
-    return _share(mass[:, into], np.array(graph.depths)[source[into]] <= 1)
+    return _share(mass[:, into], depths[sink[into]] - depths[source[into]] > 1)
 
 
 def attention_share(mass: Array, graph: CircuitGraph) -> Array:

@@ -64,7 +64,7 @@ def test_an_edge_that_nobody_varies_on_is_no_test():
 
 def test_what_is_the_same_for_all_gets_no_p():
     values = world()
-    values[:, 1] = 0  # only k, of depth 2, feeds the output: no direct edges, for anybody
+    values[:, 1] = 0  # k alone feeds the output, one level below: no direct edges, for anybody
     found = by_key(compare("", circuits(values), EASY, HARD))["direct_share"]
     assert (found.delta, found.verdict) == (0, "same for all")
     assert np.isnan([found.p, found.p_holm, found.low]).all()

@@ -36,7 +36,7 @@ def test_five_edges_by_hand():
     # Visits a 2/3, b 1/3, h 2/3, k 1/3 + 1/3: 7/3 edges on average; D = 3.
     assert found["path_length"] == pytest.approx([7 / 9])
     assert found["late_share"] == pytest.approx([3 / 11])  # sources of depth >= 1.5: k alone
-    assert found["direct_share"] == pytest.approx([1 / 4])  # of 3 + 1 into the output, h has depth 1
+    assert found["direct_share"] == pytest.approx([1 / 4])  # of 3 + 1 into the output, h passes over k
     assert found["attention_share"] == pytest.approx([6 / 11])  # k -> output 3, h -> k 1, b -> k 2
     # sorted 1 1 2 3 4: 2 (1 + 2 + 6 + 12 + 20) / (5 * 11) - 6 / 5 = 82/55 - 66/55
     assert found["gini"] == pytest.approx([16 / 55])
@@ -64,7 +64,7 @@ def test_a_single_last_unit_is_read_as_the_output():
     assert "attention_share" not in found
 
 
-def test_a_chain_is_direct_and_as_long_as_can_be():
+def test_a_chain_is_as_long_as_can_be_and_passes_over_nothing():
     chain = replace(
         FIVE,
         nodes=("a", "output"),
@@ -78,7 +78,7 @@ def test_a_chain_is_direct_and_as_long_as_can_be():
     assert {k: float(v[0]) for k, v in found.items()} == {
         "path_length": 1.0,
         "late_share": 0.0,
-        "direct_share": 1.0,
+        "direct_share": 0.0,
         "gini": 0.25,
     }
 
