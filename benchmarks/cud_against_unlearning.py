@@ -5,8 +5,7 @@
 Unlearns a second random pool with every method at the budgets of the first, draws CUD (scored beforehand)
 against the increase of loss, and prints one JSON line: Spearman of CUD and -increase per method with a 95 %
 bootstrap interval over users; for the mean of the methods also with the trivial columns of the score table
-held fixed, and of those columns themselves. One seed, one pool: an illustration, not a validity study. Needs
-matplotlib (extra ``figures``).
+held fixed, and of those columns themselves. One seed, one pool: an illustration, not a validity study.
 """
 
 import argparse

@@ -1,6 +1,6 @@
 """Why a user has its CUD: the exact share of every edge, and the sentence that says so."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -157,40 +157,78 @@ def sentence(user: str, told: Explanation, graph: CircuitGraph, standing: Mappin
         standing: ``band``, ``below`` and ``above``: shares of the other users with a lower and a higher CUD.
     """
     who = f"{user}, itself an anchor on the {told.side} side," if told.side else user
-    return f"{who} {_verdict(told.cud, standing)}: {_reason(told, graph)}."
+    return f"{who} {_verdict(told.cud, standing)}: {_reason(told, graph, standing)}."
 
 
 def _verdict(cud: float, standing: Mapping[str, float | str]) -> str:
     level = {"easy": "is easy to unlearn", "hard": "is hard to unlearn"}
     easier = standing["band"] == "easy"
     share = float(standing["above" if easier else "below"])
-    # Rounded down, so that "harder than 100 %" means everybody.
-    rank = f"{'easier' if easier else 'harder'} than {int(100 * share + 1e-9)} % of the other users"
+    # Rounded down: never more users than there are.
+    many = "every other user" if share == 1 else f"{int(100 * share + 1e-9)} % of the other users"
+    rank = f"{'easier' if easier else 'harder'} than {many}"
     return f"{level.get(str(standing['band']), 'is of medium difficulty')} (CUD {cud:.2f}, {rank})"
 
 
-def _reason(told: Explanation, graph: CircuitGraph) -> str:
+def _reason(told: Explanation, graph: CircuitGraph, standing: Mapping[str, float | str]) -> str:
     if not told.compared[0].any():
-        average = "the average user's in" if told.standardised else "zero on"
+        average = "the average user's on" if told.standardised else "zero on"
         return f"its circuit is {average} every edge, so it resembles neither the easy nor the hard anchors"
     if not told.contribution.any():
-        return "its circuit resembles the easy and the hard anchors alike on every edge"
+        return "no edge draws its circuit nearer to one side's anchors than to the other's"
     towards_hard = told.s_hard > told.s_easy
     near, far = ("hard", "easy") if towards_hard else ("easy", "hard")
-    figures = {"easy": told.s_easy, "hard": told.s_hard}
-    alike = abs(told.s_hard - told.s_easy) < NEAR
-    closeness = "is about as close to" if alike else "is closer to"
-    than = "as to" if alike else "than to"
+    likeness = {"easy": told.s_easy, "hard": told.s_hard}
     pull = told.contribution if towards_hard else -told.contribution
-    pairs = by_pair(graph, pull)
-    u, v = max(pairs, key=lambda pair: pairs[pair])
-    few = fewest(pull, 0.5)
-    some = "1 edge carries" if few == 1 else f"{few} edges carry"
+    few = f"{fewest(pull, 0.5)} of its {len(pull)} edges carry half of the pull towards {near}"
+    if abs(told.s_hard - told.s_easy) < NEAR:
+        both = (_names(graph, _largest(graph, side)) for side in (told.contribution, -told.contribution))
+        drawn = "it is drawn to the hard ones most of all in {}, to the easy ones in {}".format(*both)
+        return (
+            f"its circuit is about as close to the hard anchors (similarity {told.s_hard:.2f}) as to the "
+            f"easy ones ({told.s_easy:.2f}); {drawn}"
+        )
+    against = ", but less so than that of most users" if standing["band"] == far else ""
     return (
-        f"its circuit {closeness} the {near} anchors (similarity {figures[near]:.2f}) {than} the {far} ones "
-        f"({figures[far]:.2f}), most of all from {graph.nodes[u]} to {graph.nodes[v]}, and {some} half of "
-        f"the pull towards {near}, of {len(pull)}"
+        f"its circuit is closer to the {near} anchors (similarity {likeness[near]:.2f}) than to the {far} "
+        f"ones ({likeness[far]:.2f}){against}, most of all in "
+        f"{_deciding(told, graph, _largest(graph, pull), near, far)}; {few}"
     )
+
+
+def _largest(graph: CircuitGraph, pull: Array) -> tuple[int, int]:
+    pairs = by_pair(graph, pull)
+    return max(pairs, key=pairs.__getitem__)
+
+
+def _names(graph: CircuitGraph, pair: tuple[int, int]) -> str:
+    return f"{graph.nodes[pair[0]]} -> {graph.nodes[pair[1]]}"
+
+
+def _deciding(told: Explanation, graph: CircuitGraph, pair: tuple[int, int], near: str, far: str) -> str:
+    """Name the pair, and its strengths where user and near anchors differ alike from the far ones."""
+    user, easy, hard = (by_pair(graph, row)[pair] for row in told.strength)
+    own, like, unlike = figures([user, *((hard, easy) if near == "hard" else (easy, hard))])
+    sizes = [abs(float(v)) for v in (own, like, unlike)]
+    weaker = sizes[0] < sizes[2]
+    apart = sizes[2] not in sizes[:2] and weaker == (sizes[1] < sizes[2])
+    if not apart or min(user, easy, hard) < 0 < max(user, easy, hard):
+        return _names(graph, pair)
+    return (
+        f"{_names(graph, pair)}, {'weaker' if weaker else 'stronger'} here ({own}) and in the {near} anchors "
+        f"({like}) than in the {far} ones ({unlike})"
+    )
+
+
+def figures(values: Sequence[float]) -> list[str]:
+    """Write values with as many decimals as give the largest two digits.
+
+    >>> figures([2.0, 1.24, -0.031])
+    ['2.0', '1.2', '-0.0']
+    """
+    largest = max(map(abs, values), default=0.0)
+    decimals = max(0, 1 - int(np.floor(np.log10(largest)))) if largest > 0 else 1
+    return [f"{v:.{decimals}f}" for v in values]
 
 
 def fewest(pull: Array, share: float) -> int:

@@ -15,10 +15,10 @@ from matplotlib.patches import FancyBboxPatch, Patch, PathPatch
 from matplotlib.path import Path as Curve
 from numpy.typing import NDArray
 
-from recunlearn.difficulty.explanation import KINDS, by_pair
+from recunlearn.difficulty.explanation import KINDS, by_pair, figures
 from recunlearn.foundation.records import CircuitGraph
 from recunlearn.foundation.store import atomic_file
-from recunlearn.report.graph_layout import Layout, layout
+from recunlearn.report.graph_layout import Box, Layout, layout
 from recunlearn.studies.explain import ExplainedUser
 
 RAISES, LOWERS = "#0072B2", "#D55E00"
@@ -31,6 +31,8 @@ CHARACTER, LINE = 0.068, 0.165
 """Inches of a character and of a line of text at :data:`FONT` points."""
 THICKEST, THINNEST = 9.0, 0.6
 """Points of the strongest edge of the picture, and of one without strength."""
+WRITTEN = 2.0
+"""Points from which the strength is written on an edge."""
 SIDE_BY_SIDE = 15.0
 """Inches up to which the three circuits stand side by side; wider ones lie below each other."""
 SHOWN = 10
@@ -70,6 +72,7 @@ def save_picture(found: ExplainedUser, file: Path) -> Path:
     It does not show the user's id: pictures are passed on.
     """
     options: Any = {"svg.fonttype": "none", "svg.hashsalt": "recunlearn", "font.size": FONT}
+    options["text.parse_math"] = False
     with mpl.rc_context(options):
         figure = draw(found)
         with atomic_file(file) as temporary:
@@ -89,7 +92,7 @@ def draw(found: ExplainedUser) -> Figure:
     across = 3 if 3 * panel[0] + 1.0 <= SIDE_BY_SIDE else 1
     below = charts(found)
     width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
-    words = textwrap.fill(found.sentence_without_id, int(width / CHARACTER * 0.85))
+    words = textwrap.fill(found.sentence_without_id, int(0.95 * width / CHARACTER))
     head = 0.55 + LINE * (words.count("\n") + 1)
     graphs = (panel[1] + 0.45) * (3 // across)
     bars = 0.19 * SHOWN + 0.75
@@ -109,15 +112,18 @@ def draw(found: ExplainedUser) -> Figure:
     for k, (name, labels, values) in enumerate(below):
         left, room = k * width / 2 + _room(labels), width / 2 - _room(labels) - 0.3
         place = (left / width, 0.42 / height, room / width, (bars - 0.75) / height)
-        _bar_chart(figure.add_axes(place), name, labels, values)
+        _bar_chart(figure.add_axes(place), labels, values)
+        at = (left + 0.2) / width, (bars - 0.22) / height
+        figure.text(*at, name, fontsize=FONT + 1, weight="bold", va="center")
     return figure
 
 
 def title(found: ExplainedUser) -> str:
     """Score, band, place among the users, model and data."""
     row, about = found.row, found.scores.summary
+    place = int(row["percentile"])  # rounded down, as in the sentence
     return (
-        f"CUD {row['cud']:.2f}, {row['band']}, percentile {row['percentile']:.0f} of {found.scored:,} users  "
+        f"CUD {row['cud']:.2f}, {row['band']}, percentile {place} of {found.scored:,} users  "
         f"({about['model']} on {about['dataset']})"
     )
 
@@ -126,32 +132,34 @@ def draw_circuit(
     axes: Axes, graph: CircuitGraph, plan: Layout, edges: Mapping[tuple[int, int], Stroke], name: str
 ) -> None:
     """Draw one circuit: every edge of the graph, then the nodes over their ends."""
-    axes.set(xlim=(0, plan.width), ylim=(plan.height, 0))
+    axes.set(xlim=(-0.2, plan.width + 0.2), ylim=(plan.height, 0))
     axes.axis("off")
     axes.set_title(name, loc="left", fontsize=FONT + 1, weight="bold", pad=4)
     for pair, stroke in sorted(edges.items(), key=lambda e: -e[1].width):
-        drawn = PathPatch(
-            curve(plan.routes[pair]),
-            facecolor="none",
-            edgecolor=stroke.colour,
-            linewidth=stroke.width,
-            alpha=0.8,
-            capstyle="butt",
-        )
-        drawn.set_gid(f"edge {graph.nodes[pair[0]]} -> {graph.nodes[pair[1]]}")
-        axes.add_patch(drawn)
+        _draw_edge(axes, plan.routes[pair], stroke, f"{name}: {' -> '.join(graph.nodes[i] for i in pair)}")
     for box, kind in zip(plan.boxes, graph.kinds, strict=True):
-        corner = (box.x - box.width / 2, box.y - box.height / 2)
-        style = "round,pad=0,rounding_size=0.5"
-        face = FILLS.get(kind, "#FFFFFF")
-        axes.add_patch(
-            FancyBboxPatch(
-                corner, box.width, box.height, boxstyle=style, facecolor=face, edgecolor="#555555",
-                linewidth=0.8, mutation_aspect=CHARACTER / LINE, zorder=3,
-            )
-        )  # fmt: skip
-        ink = "white" if kind == "output" else "black"
-        axes.text(box.x, box.y, "\n".join(box.lines), ha="center", va="center", color=ink, zorder=4)
+        _draw_node(axes, box, kind)
+
+
+def _draw_edge(axes: Axes, points: NDArray[np.float64], stroke: Stroke, gid: str) -> None:
+    line: Any = {"edgecolor": stroke.colour, "linewidth": stroke.width, "capstyle": "butt", "alpha": 0.8}
+    drawn = PathPatch(curve(points), facecolor="none", **line)
+    drawn.set_gid(gid)
+    axes.add_patch(drawn)
+    if stroke.width > WRITTEN:
+        x, y = points[1:3].mean(0)
+        paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
+        text = figures([stroke.value])[0]
+        axes.text(x, y, text, ha="center", va="center", zorder=5, fontsize=FONT - 2, bbox=paper)
+
+
+def _draw_node(axes: Axes, box: Box, kind: str) -> None:
+    corner = (box.x - box.width / 2, box.y - box.height / 2)
+    style: Any = {"boxstyle": "round,pad=0,rounding_size=0.5", "mutation_aspect": CHARACTER / LINE}
+    line: Any = {"facecolor": FILLS.get(kind, "white"), "edgecolor": "#555555", "linewidth": 0.8}
+    axes.add_patch(FancyBboxPatch(corner, box.width, box.height, zorder=3, **style, **line))
+    ink = "white" if kind == "output" else "black"
+    axes.text(box.x, box.y, "\n".join(box.lines), ha="center", va="center", color=ink, zorder=4)
 
 
 def curve(points: NDArray[np.float64]) -> Curve:
@@ -171,9 +179,11 @@ def curve(points: NDArray[np.float64]) -> Curve:
 def _legend(figure: Figure, graph: CircuitGraph, y: float) -> None:
     kinds = [k for k in ("source", "product", "module", "output") if k in graph.kinds]
     entries: list[Any] = [
-        Line2D([], [], color=RAISES, linewidth=5, label="raises the likelihood of the user's items"),
-        Line2D([], [], color=LOWERS, linewidth=5, label="lowers it"),
-        Line2D([], [], color="#555555", linewidth=2, label="width: strength, one scale for all three"),
+        Line2D([], [], color=RAISES, linewidth=5, label="makes the user's items likelier"),
+        Line2D([], [], color=LOWERS, linewidth=5, label="less likely"),
+        Line2D(
+            [], [], color="#555555", linewidth=2, label="width, number: strength (change of log-likelihood)"
+        ),
         *(Patch(facecolor=FILLS[k], edgecolor="#555555", label=KINDS[k]) for k in kinds),
     ]
     figure.legend(
@@ -189,9 +199,13 @@ def charts(found: ExplainedUser) -> list[tuple[str, list[str], NDArray[np.float6
     pairs = by_pair(found.graph, contribution)
     largest = sorted(pairs, key=lambda p: -abs(pairs[p]))[:SHOWN]
     return [
-        (f"The {len(best)} edges that decide", [_short(found.edges[e]) for e in best], contribution[best]),
         (
-            "All edges, summed between nodes",
+            f"The {len(best)} edges that decide, and what each adds to CUD",
+            [_short(found.edges[e]) for e in best],
+            contribution[best],
+        ),
+        (
+            "All edges between two nodes together",
             [_short(f"{names[u]} -> {names[v]}") for u, v in largest],
             np.array([pairs[p] for p in largest]),
         ),
@@ -199,8 +213,10 @@ def charts(found: ExplainedUser) -> list[tuple[str, list[str], NDArray[np.float6
 
 
 def _short(label: str) -> str:
-    half = LONGEST_LABEL // 2
-    return label if len(label) <= LONGEST_LABEL else f"{label[:half]}…{label[-half:]}"
+    """Cut the middles of long names, so that arrow and groups are seen."""
+    names = label.split(" -> ")
+    half = LONGEST_LABEL // 4
+    return " -> ".join(n if len(n) <= 2 * half else f"{n[: half - 1]}…{n[-half:]}" for n in names)
 
 
 def _room(labels: Sequence[str]) -> float:
@@ -208,7 +224,7 @@ def _room(labels: Sequence[str]) -> float:
     return max(map(len, labels), default=0) * CHARACTER + 0.3
 
 
-def _bar_chart(axes: Axes, head: str, labels: Sequence[str], values: NDArray[np.float64]) -> None:
+def _bar_chart(axes: Axes, labels: Sequence[str], values: NDArray[np.float64]) -> None:
     axes.barh(range(len(labels)), values, color=[HARD if v > 0 else EASY for v in values], height=0.7)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(SHOWN - 0.5, -0.5)
@@ -217,16 +233,13 @@ def _bar_chart(axes: Axes, head: str, labels: Sequence[str], values: NDArray[np.
     axes.axvline(0, color="black", linewidth=0.8)
     for k, value in enumerate(values):
         side = "left" if value >= 0 else "right"
-        axes.text(
-            value + np.copysign(0.02 * reach, value),
-            k,
-            f"{value:+.3f}",
-            va="center",
-            ha=side,
-            fontsize=FONT - 1,
-        )
-    axes.set_title(head, loc="left", fontsize=FONT + 1, weight="bold")
-    axes.set_xlabel("towards easy  <  added to CUD (0.5 + the sum over all edges)  >  towards hard")
+        at = value + np.copysign(0.02 * reach, value)
+        axes.text(at, k, f"{value:+.4f}", va="center", ha=side, fontsize=FONT - 1)
+    for x, side, text, colour in (
+        (0.0, "left", "towards easy", EASY),
+        (1.0, "right", "towards hard", HARD),
+    ):
+        axes.text(x, -0.13, text, ha=side, va="top", color=colour, weight="bold", transform=axes.transAxes)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    axes.locator_params(axis="x", nbins=5)
+    axes.locator_params(axis="x", nbins=4)
