@@ -171,7 +171,7 @@ class EdgeAttribution:
         edges, change = block.edges(), block.value - block.base
         leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
         leaving[list(self.plan.source_columns)] = 1
-        still = [(block.changes[i] == 0).flatten(1).all(1) for i in self.plan.sources]
+        still = [(block.changes[i] == 0).reshape(len(change), -1).all(1) for i in self.plan.sources]
         degenerate = torch.stack(still).all(0)
         return EdgeAttributions(edges, edges @ leaving - change, change, block.value, degenerate)
 

@@ -7,6 +7,7 @@ autograd's own graph, so concatenation, skips and post-norm blocks need no assum
 
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 
 import torch
@@ -24,6 +25,7 @@ Metric = Callable[[nn.Module, Batch], Tensor]
 MINIMUM_EDGES = 100
 DEFAULT_GROUPS = 32
 LONGEST_NAME = 60
+SAMPLES = 7
 
 
 def discover(
@@ -42,17 +44,7 @@ def discover(
     Raises:
         TraceError: no embedding look-up feeds the metric, or the pass cannot be cut.
     """
-    search = _Search(model, hints, batch)
-    with frozen(model):
-        try:
-            with intercepted(
-                search.modules, search.on_lookup, search.on_product, search.on_module, search.tables
-            ):
-                value = metric(model, batch)
-        except RuntimeError as error:
-            raise TraceError(
-                f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} Choose another model."
-            ) from None
+    search, value = _searched(model, metric, batch, hints)
     _check(value)
     search.settle_affine()
     outputs = search.ancestors(value) if value.requires_grad else ()
@@ -62,6 +54,22 @@ def discover(
             "(models that read whole tables or input rows are not supported). Choose another model."
         )
     return _with_groups(search, outputs, groups)
+
+
+def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) -> tuple["_Search", Tensor]:
+    """Run the metric once; a model that writes into its activations gets copies of the leaves."""
+    for clones in (False, True):
+        search = _Search(model, hints, batch, clones)
+        try:
+            with frozen(model), search.watching():
+                return search, metric(model, batch)
+        except RuntimeError as error:
+            if clones or "in-place" not in str(error):
+                raise TraceError(
+                    f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} "
+                    "Choose another model."
+                ) from None
+    raise AssertionError("unreachable")
 
 
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -88,7 +96,8 @@ def _check(value: Tensor) -> None:
 class _Search:
     """Collects components while one forward pass runs."""
 
-    def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch) -> None:
+    def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch, clones: bool) -> None:
+        self.clones = clones
         self.modules = leaf_modules(model)
         self.hints, self.samples = hints, len(batch)
         self.columns = {address(v): name for name, v in batch.columns.items()}
@@ -101,6 +110,10 @@ class _Search:
         self.rows: dict[tuple[int, ...], int] = {}
         self.indices: list[Tensor] = []
 
+    def watching(self) -> AbstractContextManager[None]:
+        """Meet the components of one forward pass."""
+        return intercepted(self.modules, self.on_lookup, self.on_product, self.on_module, self.tables)
+
     def on_lookup(
         self, call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
     ) -> Tensor:
@@ -109,7 +122,7 @@ class _Search:
         key = (id(weight), *address(index))
         if key in self.rows:
             self.aliases[call] = self.rows[key]
-            return self.kept[self.rows[key]]
+            return self._handed_out(self.kept[self.rows[key]])
         table = self._table(weight, index)
         self.rows[key] = len(self.found)
         self.indices.append(index)  # alive, so that no other index can take its address
@@ -135,7 +148,7 @@ class _Search:
 
     def _per_sample(self, tensor: Tensor) -> bool:
         """Whether the first axis is that of the samples; other tensors are not cut."""
-        return tensor.dim() > 0 and len(tensor) == self.samples
+        return tensor.dim() > 0 and len(tensor) == self.samples and not tensor.is_complex()
 
     def _table(self, weight: Tensor | InputRows, index: Tensor) -> str:
         """Path of an embedding table; computed ones are named after the column that reads them."""
@@ -179,7 +192,10 @@ class _Search:
         name, layout = self._unique(name), self._layout(shape, table)
         affine = kind == "module" and is_affine(tensor)
         self.found.append(Component(name, kind, place, call, shape, layout, ("",), parents, table, affine))
-        return leaf
+        return self._handed_out(leaf)
+
+    def _handed_out(self, leaf: Tensor) -> Tensor:
+        return leaf.clone() if self.clones else leaf
 
     def _unique(self, name: str) -> str:
         names = {c.name for c in self.found}
@@ -208,12 +224,12 @@ def _with_groups(search: _Search, outputs: tuple[int, ...], groups: int | None) 
             )
             for c in search.found
         )
-        plan = ComponentPlan(components, outputs, dict(search.aliases))
+        plan = ComponentPlan(components, outputs, dict(search.aliases), search.clones)
         if groups is not None or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
             return plan
         k *= 2
 
 
 def tiny(batch: Batch) -> Batch:
-    """A few samples, enough to trace a forward pass."""
-    return batch[: min(len(batch), 4)] if len(batch) > 1 else batch.tile(2)
+    """A few samples, enough to trace a forward pass: a number that no other axis is likely to have."""
+    return batch[:SAMPLES] if len(batch) > 1 else batch.tile(2)

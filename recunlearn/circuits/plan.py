@@ -94,11 +94,13 @@ class ComponentPlan:
         components: in order of execution.
         outputs: components that the metric reads directly.
         aliases: further look-ups of the same rows, call number -> component.
+        clones: the model writes into its activations: it gets copies of the leaves.
     """
 
     components: tuple[Component, ...]
     outputs: tuple[int, ...]
     aliases: Mapping[int, int]
+    clones: bool = False
 
     @cached_property
     def sources(self) -> tuple[int, ...]:

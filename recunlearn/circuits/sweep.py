@@ -86,7 +86,7 @@ def replay(
             wanted.remove(i)
             if not wanted:
                 raise _Enough
-        return leaf
+        return leaf.clone() if plan.clones else leaf
 
     def on_lookup(
         call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
@@ -96,7 +96,7 @@ def replay(
             return compute()
         seen = run.leaves[i]
         if seen is not None:
-            return seen
+            return seen.clone() if plan.clones else seen
         run.lookups[i] = Lookup(index, weight)
         return keep(i, given[i] if i in given else compute())
 

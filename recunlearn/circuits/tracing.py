@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions
-from recunlearn.circuits.discovery import discover, tiny
+from recunlearn.circuits.discovery import SAMPLES, discover, tiny
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.foundation.errors import TraceError
 from recunlearn.foundation.records import Circuits
@@ -57,7 +57,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     Raises:
         TraceError: the model cannot be attributed.
     """
-    first = next(subject.batches(batch_size=4, seed=seed), None)
+    first = next(subject.batches(batch_size=SAMPLES, seed=seed), None)
     if first is None:
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
     model, hints = subject.model, subject.hints()
