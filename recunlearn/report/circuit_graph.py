@@ -85,37 +85,76 @@ def _undated(kind: str) -> dict[str, None]:
     return {"Date": None} if kind == "svg" else {}
 
 
+@dataclass(frozen=True)
+class Sheet:
+    """Sizes of the picture's parts, in inches, from the top: words, circuits, legend, bars.
+
+    Args:
+        panel: width and height of one circuit.
+        across: circuits beside each other, 3 or 1.
+    """
+
+    width: float
+    words: float
+    panel: tuple[float, float]
+    across: int
+    bars: float = 0.19 * SHOWN + 0.75
+    legend: float = 0.55
+    caption: float = 0.45
+
+    @property
+    def circuits(self) -> float:
+        """Height of the three circuits."""
+        return (self.panel[1] + self.caption) * (3 // self.across)
+
+    @property
+    def height(self) -> float:
+        """Height of the picture."""
+        return self.words + self.circuits + self.legend + self.bars
+
+    def place(
+        self, left: float, top: float, width: float, height: float
+    ) -> tuple[float, float, float, float]:
+        """Rectangle in matplotlib's fractions, from its left upper corner."""
+        x, y = left / self.width, 1 - (top + height) / self.height
+        return x, y, width / self.width, height / self.height
+
+
 def draw(found: ExplainedUser) -> Figure:
     """Title and sentence, the three circuits, the legend, and the bars of what decides."""
-    plan = layout(found.graph)
+    plan, below = layout(found.graph), charts(found)
     panel = (plan.width * CHARACTER, plan.height * LINE)
     across = 3 if 3 * panel[0] + 1.0 <= SIDE_BY_SIDE else 1
-    below = charts(found)
     width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
     words = textwrap.fill(found.sentence_without_id, int(0.95 * width / CHARACTER))
-    head = 0.55 + LINE * (words.count("\n") + 1)
-    graphs = (panel[1] + 0.45) * (3 // across)
-    bars = 0.19 * SHOWN + 0.75
-    height = head + graphs + 0.55 + bars
-    figure = Figure(figsize=(width, height), facecolor="white")
-    figure.text(0.2 / width, 1 - 0.27 / height, title(found), fontsize=FONT + 4, weight="bold", va="center")
-    figure.text(0.2 / width, 1 - 0.47 / height, words, va="top", linespacing=1.35)
-    count = found.told.counts
-    names = ("This user", f"Mean of {count[0]} easy anchors", f"Mean of {count[1]} hard anchors")
-    slot = (width - 0.2) / across
-    for k, (name, edges) in enumerate(zip(names, strokes(found.graph, found.told.strength), strict=True)):
-        left = 0.2 + slot * (k % across) + (slot - 0.2 - panel[0]) / 2
-        top = head + (panel[1] + 0.45) * (k // across) + 0.35
-        place = (left / width, 1 - (top + panel[1]) / height, panel[0] / width, panel[1] / height)
-        draw_circuit(figure.add_axes(place), found.graph, plan, edges, name)
-    _legend(figure, found.graph, 1 - (head + graphs + 0.3) / height)
+    sheet = Sheet(width, 0.55 + LINE * (words.count("\n") + 1), panel, across)
+    figure = Figure(figsize=(width, sheet.height), facecolor="white")
+    _write(figure, sheet, 0.27, title(found), fontsize=FONT + 4, weight="bold", va="center")
+    _write(figure, sheet, 0.47, words, va="top", linespacing=1.35)
+    _draw_circuits(figure, sheet, found, plan)
+    _legend(figure, found.graph, 1 - (sheet.words + sheet.circuits + 0.3) / sheet.height)
+    top = sheet.words + sheet.circuits + sheet.legend
     for k, (name, labels, values) in enumerate(below):
-        left, room = k * width / 2 + _room(labels), width / 2 - _room(labels) - 0.3
-        place = (left / width, 0.42 / height, room / width, (bars - 0.75) / height)
-        _bar_chart(figure.add_axes(place), labels, values)
-        at = (left + 0.2) / width, (bars - 0.22) / height
-        figure.text(*at, name, fontsize=FONT + 1, weight="bold", va="center")
+        left, room = k * width / 2, _room(labels)
+        _write(figure, sheet, top + 0.2, name, left, fontsize=FONT + 1, weight="bold", va="center")
+        size = (width / 2 - room - 0.3, sheet.bars - 0.75)
+        _bar_chart(figure.add_axes(sheet.place(left + room, top + 0.33, *size)), labels, values)
     return figure
+
+
+def _write(figure: Figure, sheet: Sheet, top: float, text: str, left: float = 0.0, **style: Any) -> None:
+    figure.text((left + 0.2) / sheet.width, 1 - top / sheet.height, text, **style)
+
+
+def _draw_circuits(figure: Figure, sheet: Sheet, found: ExplainedUser, plan: Layout) -> None:
+    easy, hard = found.told.counts
+    names = ("This user", f"Mean of {easy} easy anchors", f"Mean of {hard} hard anchors")
+    slot = (sheet.width - 0.2) / sheet.across
+    for k, (name, edges) in enumerate(zip(names, strokes(found.graph, found.told.strength), strict=True)):
+        left = 0.2 + slot * (k % sheet.across) + (slot - 0.2 - sheet.panel[0]) / 2
+        top = sheet.words + (sheet.panel[1] + sheet.caption) * (k // sheet.across) + 0.35
+        axes = figure.add_axes(sheet.place(left, top, *sheet.panel))
+        draw_circuit(axes, found.graph, plan, edges, name)
 
 
 def title(found: ExplainedUser) -> str:

@@ -60,7 +60,13 @@ def explained_user(
         raise UsageError(_without_score(user, scores.table, settings.dataset))
     rank = int(place[0])
     row = {str(column): value for column, value in scored.iloc[rank].items()}
-    circuits, graph, anchors = _records(keys_for(settings, checkpoint), listener)
+    keys = keys_for(settings, checkpoint)
+    circuits, anchors = _records(keys, listener)
+    if (graph := circuits.graph) is None:
+        raise RecunlearnError(
+            f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
+            "folder and run the command again."
+        )
     told = explain(circuits, anchors, user, settings.similarity)
     others = max(len(scored) - 1, 1)
     standing = {
@@ -72,8 +78,8 @@ def explained_user(
     return ExplainedUser(row, rank + 1, len(scored), told, circuits.edges, graph, words[0], words[1], scores)
 
 
-def _records(keys: Keys, listener: Listener) -> tuple[Circuits, CircuitGraph, Anchors]:
-    """Circuits, their graph and the anchors of a scored run; what is lost or damaged is made again."""
+def _records(keys: Keys, listener: Listener) -> tuple[Circuits, Anchors]:
+    """Circuits and anchors of a scored run; what is lost or damaged is made again."""
     try:
         return _read(keys)
     except RecunlearnError:
@@ -83,17 +89,11 @@ def _records(keys: Keys, listener: Listener) -> tuple[Circuits, CircuitGraph, An
         return _read(keys)
 
 
-def _read(keys: Keys) -> tuple[Circuits, CircuitGraph, Anchors]:
-    circuits: Circuits = load_record(Circuits, keys.circuits)
-    if circuits.graph is None:
-        raise RecunlearnError(
-            f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
-            "folder and run the command again."
-        )
+def _read(keys: Keys) -> tuple[Circuits, Anchors]:
+    circuits = load_record(Circuits, keys.circuits)
     if keys.settings.anchors.source == "bilevel":
-        return circuits, circuits.graph, load_record(Anchors, keys.probe)
-    anchors = choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)
-    return circuits, circuits.graph, anchors
+        return circuits, load_record(Anchors, keys.probe)
+    return circuits, choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)
 
 
 def _check_known(user: str, dataset: str) -> None:
@@ -104,10 +104,12 @@ def _check_known(user: str, dataset: str) -> None:
 
 def _unknown(user: str, known: list[str], dataset: str) -> str:
     others = [d.name for d in list_data_sets() if d.name != dataset]
-    elsewhere = f" For another data set add --dataset ({', '.join(others)})." if others else ""
+    elsewhere = f" Other data sets to name with --dataset: {', '.join(others)}." if others else ""
+    plain = user.strip().lstrip("0")
+    as_text = f" Ids are text: '{user}' and '{plain}' are two users." if plain in known else ""
     return (
         f"User '{user}' is not in the data set '{dataset}', which has {len(known):,} users."
-        f"{near_miss(user, known)} Ids are compared as text, so that '007' and '7' are two users.{elsewhere}"
+        f"{near_miss(user, known)}{as_text}{elsewhere}"
     )
 
 
