@@ -34,7 +34,7 @@ THICKEST, THINNEST = 9.0, 0.6
 WRITTEN = 2.0
 """Points from which the strength is written on an edge."""
 SIDE_BY_SIDE = 15.0
-"""Inches up to which the three circuits stand side by side; wider ones lie below each other."""
+"""Inches up to which the three circuits stand side by side; wider ones lie below each other, unless high."""
 SHOWN = 10
 LONGEST_LABEL, BARS = 48, 2.8
 """Characters of a bar's label, and inches of the bars beside it."""
@@ -124,7 +124,7 @@ def draw(found: ExplainedUser) -> Figure:
     """Title and sentence, the three circuits, the legend, and the bars of what decides."""
     plan, below = layout(found.graph), charts(found)
     panel = (plan.width * CHARACTER, plan.height * LINE)
-    across = 3 if 3 * panel[0] + 1.0 <= SIDE_BY_SIDE else 1
+    across = 3 if beside(*panel) else 1
     width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
     words = textwrap.fill(found.sentence_without_id, int(0.95 * width / CHARACTER))
     sheet = Sheet(width, 0.55 + LINE * (words.count("\n") + 1), panel, across)
@@ -140,6 +140,15 @@ def draw(found: ExplainedUser) -> Figure:
         size = (width / 2 - room - 0.3, sheet.bars - 0.75)
         _bar_chart(figure.add_axes(sheet.place(left + room, top + 0.33, *size)), labels, values)
     return figure
+
+
+def beside(width: float, height: float) -> bool:
+    """Tell whether three circuits of this size stand side by side: small ones do, and high ones.
+
+    >>> beside(4.0, 1.5), beside(7.0, 1.5), beside(7.0, 8.0)
+    (True, False, True)
+    """
+    return 3 * width + 1.0 <= SIDE_BY_SIDE or 3 * width <= max(width, 3 * height)
 
 
 def _write(figure: Figure, sheet: Sheet, top: float, text: str, left: float = 0.0, **style: Any) -> None:
