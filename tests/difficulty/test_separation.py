@@ -1,7 +1,10 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from test_signatures import circuits
+from test_signatures import FIVE, circuits
 
+from recunlearn.difficulty.effects import holm
 from recunlearn.difficulty.separation import LEAST, associations, compare
 from recunlearn.difficulty.signatures import shapes
 from recunlearn.difficulty.statistics import partial_spearman, spearman
@@ -32,7 +35,10 @@ def test_verdicts_follow_the_paper():
     assert found["direct_share"].verdict == "as the paper says"
     assert found["gini"].verdict == "no difference"
     assert found["attention_share"].claim == "higher"
-    assert all(s.p <= s.p_holm <= 1 and s.low <= s.delta <= s.high for s in found.values())
+    assert all(s.low <= s.delta <= s.high for s in found.values())
+    p = np.array([s.p for s in found.values()])
+    assert [s.p_holm for s in found.values()] == holm(p).tolist()
+    assert len(set(p)) > 2
 
 
 def test_turning_the_groups_round_turns_the_effects_round():
@@ -68,6 +74,22 @@ def test_what_is_the_same_for_all_gets_no_p():
     found = by_key(compare("", circuits(values), EASY, HARD))["direct_share"]
     assert (found.delta, found.verdict) == (0, "same for all")
     assert np.isnan([found.p, found.p_holm, found.low]).all()
+
+
+def test_differences_of_rounding_are_none():
+    # a -> h -> output and b -> k -> output: all paths have two edges, but sums of shares differ in a bit.
+    twin = replace(
+        FIVE,
+        nodes=("a", "b", "h", "k", "output"),
+        depths=(0, 0, 1, 1, 2),
+        source=(2, 3, 0, 1),
+        sink=(4, 4, 2, 3),
+        source_group=("",) * 4,
+        sink_group=("",) * 4,
+    )
+    whole = circuits(np.random.default_rng(0).uniform(0.1, 1, size=(24, 4)), twin)
+    assert len(set(shapes(whole)["path_length"])) > 1
+    assert by_key(compare("", whole, EASY, HARD))["path_length"].verdict == "same for all"
 
 
 def test_too_few_users_are_named_and_get_no_number():

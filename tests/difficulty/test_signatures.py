@@ -61,6 +61,7 @@ def test_a_single_last_unit_is_read_as_the_output():
     found = shapes(circuits([9, 3, -1, 1, 4, -2], longer))
     assert found["direct_share"] == pytest.approx([1 / 4])
     assert found["path_length"] == pytest.approx([(7 / 3 + 1) / 4])
+    assert found["late_share"] == pytest.approx([12 / 20])  # p and k, whose depth 2 is half of 4
     assert "attention_share" not in found
 
 
