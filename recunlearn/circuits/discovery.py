@@ -13,10 +13,13 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from recunlearn.circuits.field_pairs import pair_labels
 from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import address, frozen, intercepted
 from recunlearn.circuits.linearity import is_affine
-from recunlearn.circuits.plan import Component, ComponentPlan, Kind, Layout, labels_for
+from recunlearn.circuits.naming import Seen, names_for
+from recunlearn.circuits.plan import Component, ComponentPlan, Granularity, Kind, Layout, labels_for
+from recunlearn.circuits.segments import Segment, segment_of
 from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
@@ -24,12 +27,17 @@ from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 Metric = Callable[[nn.Module, Batch], Tensor]
 MINIMUM_EDGES = 100
 DEFAULT_GROUPS = 32
-LONGEST_NAME = 60
+_NOTHING = Segment((), frozenset(), (), False)
 SAMPLES = 7
 
 
 def discover(
-    model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints, groups: int | None = None
+    model: nn.Module,
+    metric: Metric,
+    batch: Batch,
+    hints: PlanHints,
+    groups: int | None = None,
+    granularity: Granularity = "group",
 ) -> ComponentPlan:
     """Trace one forward pass and return its plan.
 
@@ -40,6 +48,7 @@ def discover(
         hints: names of fields, row ranges, padding.
         groups: groups of each component; None: 32, doubled until a circuit has 100 edges or every unit
             is its own group.
+        granularity: what is apart in a source of edges.
 
     Raises:
         TraceError: no embedding look-up feeds the metric, or the pass cannot be cut.
@@ -47,13 +56,14 @@ def discover(
     search, value = _searched(model, metric, batch, hints)
     _check(value)
     search.settle_affine()
-    outputs = search.ancestors(value) if value.requires_grad else ()
-    if not outputs:
+    end = segment_of(value, search.leaves)
+    if not end.parents:
         raise TraceError(
             f"{type(model).__name__} cannot be traced: its score does not depend on any embedding look-up "
-            "(models that read whole tables or input rows are not supported). Choose another model."
+            "or input row. Choose another model."
         )
-    return _with_groups(search, outputs, groups)
+    search.settle_names(end)
+    return _with_groups(search, end.parents, groups, granularity)
 
 
 def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) -> tuple["_Search", Tensor]:
@@ -99,6 +109,7 @@ class _Search:
     def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch, clones: bool) -> None:
         self.clones = clones
         self.modules = leaf_modules(model)
+        self.pairs = {name: len(hints.order) for name in hints.pairs if name in self.modules}
         self.hints, self.samples = hints, len(batch)
         self.columns = {address(v): name for name, v in batch.columns.items()}
         self.tables = Tables(model)
@@ -106,13 +117,16 @@ class _Search:
         self.leaves: dict[int, int] = {}
         self.kept: list[Tensor] = []
         self.found: list[Component] = []
+        self.seen: list[Seen] = []
         self.aliases: dict[int, int] = {}
         self.rows: dict[tuple[int, ...], int] = {}
         self.indices: list[Tensor] = []
 
     def watching(self) -> AbstractContextManager[None]:
         """Meet the components of one forward pass."""
-        return intercepted(self.modules, self.on_lookup, self.on_product, self.on_module, self.tables)
+        return intercepted(
+            self.modules, self.on_lookup, self.on_product, self.on_module, self.tables, self.pairs
+        )
 
     def on_lookup(
         self, call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
@@ -123,58 +137,50 @@ class _Search:
         if key in self.rows:
             self.aliases[call] = self.rows[key]
             return self._handed_out(self.kept[self.rows[key]])
-        table = self._table(weight, index)
         self.rows[key] = len(self.found)
         self.indices.append(index)  # alive, so that no other index can take its address
-        return self._cut("source", table, "", call, compute(), table)
+        column = self.columns.get(address(index), "")
+        table = self._table(weight, column)
+        layer = None
+        if not isinstance(weight, InputRows) and self.tables.origin(weight) is not None:
+            layer = self.tables.propagations(weight)
+        tensor = compute()
+        return self._cut(
+            "source", "", call, tensor, Seen("source", table, _NOTHING, column=column, layer=layer), table
+        )
 
     def on_product(self, call: int, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
         grads = [t for t in operands if t.requires_grad]
         if len(grads) < 2 or not result.requires_grad or not self._per_sample(result):
             return result
-        origins = [self.ancestors(t) for t in grads]
+        factors = [segment_of(t, self.leaves) for t in grads]
+        origins = tuple(f.parents for f in factors)
         if all(o == origins[0] for o in origins):
             return result
-        inside = ", ".join(" + ".join(self.found[i].name for i in o) for o in origins)
-        title = f"{name.strip('_')}({inside})"
-        return self._cut(
-            "product", title if len(title) <= LONGEST_NAME else name.strip("_"), "", call, result
-        )
+        weights = frozenset().union(*(f.weighted for f in factors))
+        segment = segment_of(result, self.leaves)
+        seen = Seen("product", name.strip("_"), segment, operands=origins, weights=weights)
+        return self._cut("product", "", call, result, seen)
 
     def on_module(self, name: str, call: int, output: Tensor) -> Tensor:
         if not output.requires_grad or id(output) in self.leaves or not self._per_sample(output):
             return output
-        return self._cut("module", name, name, call, output)
+        norm = "norm" in type(self.modules[name]).__name__.lower()
+        segment = segment_of(output, self.leaves)
+        unit = output.dim() < 3 and output.numel() == len(output)
+        return self._cut("module", name, call, output, Seen("module", name, segment, norm=norm, unit=unit))
 
     def _per_sample(self, tensor: Tensor) -> bool:
         """Whether the first axis is that of the samples; other tensors are not cut."""
         return tensor.dim() > 0 and len(tensor) == self.samples and not tensor.is_complex()
 
-    def _table(self, weight: Tensor | InputRows, index: Tensor) -> str:
+    def _table(self, weight: Tensor | InputRows, column: str) -> str:
         """Path of an embedding table; computed ones are named after the column that reads them."""
         path = self.names.get(id(weight)) or self.tables.parameters.get(id(weight))
         if path is not None:
             return path
-        column = self.columns.get(address(index), "rows").removesuffix("_id")
-        if isinstance(weight, InputRows):
-            return f"{COMPUTED}{column}_history"
-        return f"{COMPUTED}{column}_layer_{self.tables.propagations(weight)}"
-
-    def ancestors(self, tensor: Tensor) -> tuple[int, ...]:
-        """Components whose leaves ``tensor`` reads, nearest cut first met."""
-        if id(tensor) in self.leaves:
-            return (self.leaves[id(tensor)],)
-        seen, found, stack = set(), set(), [tensor.grad_fn]
-        while stack:
-            node = stack.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
-            leaf = getattr(node, "variable", None)
-            if leaf is not None and id(leaf) in self.leaves:
-                found.add(self.leaves[id(leaf)])
-            stack += [n for n, _ in node.next_functions]
-        return tuple(sorted(found))
+        kind = "input" if isinstance(weight, InputRows) else str(len(self.found))
+        return f"{COMPUTED}{column.removesuffix('_id')}.{kind}"
 
     def settle_affine(self) -> None:
         """Keep ``affine`` where every parent lies on a line too, and the module runs once (it is skipped)."""
@@ -183,26 +189,33 @@ class _Search:
             straight = all(self.found[u].kind == "source" or self.found[u].affine for u in c.parents)
             self.found[i] = replace(c, affine=c.affine and straight and calls[c.place] == 1)
 
-    def _cut(self, kind: Kind, name: str, place: str, call: int, tensor: Tensor, table: str = "") -> Tensor:
-        parents = self.ancestors(tensor) if tensor.requires_grad else ()
+    def settle_names(self, end: Segment) -> None:
+        """Give every component its name, now that all are known."""
+        names, attention = names_for(self.seen, end, self.hints)
+        for i, c in enumerate(self.found):
+            self.found[i] = replace(c, name=names[i], attention=attention[i])
+
+    def _cut(self, kind: Kind, place: str, call: int, tensor: Tensor, seen: Seen, table: str = "") -> Tensor:
         leaf = tensor.detach().requires_grad_()
         shape = tuple(tensor.shape[1:])
         self.leaves[id(leaf)] = len(self.found)
         self.kept.append(leaf)
-        name, layout = self._unique(name), self._layout(shape, table)
+        self.seen.append(seen)
         affine = kind == "module" and is_affine(tensor)
-        self.found.append(Component(name, kind, place, call, shape, layout, ("",), parents, table, affine))
+        parents = seen.segment.parents
+        layout: Layout = "fields" if place in self.pairs else self._layout(shape, table)
+        self.found.append(Component("", kind, place, call, shape, layout, ("",), parents, table, affine))
         return self._handed_out(leaf)
 
     def _handed_out(self, leaf: Tensor) -> Tensor:
         return leaf.clone() if self.clones else leaf
 
-    def _unique(self, name: str) -> str:
-        names = {c.name for c in self.found}
-        number, unique = 2, name
-        while unique in names:
-            unique, number = f"{name}#{number}", number + 1
-        return unique
+    def labels(self, c: Component, groups: int, granularity: Granularity) -> tuple[str, ...]:
+        """Names of the groups of a component."""
+        if c.place in self.pairs and granularity != "module":
+            return pair_labels(self.hints.order)
+        fields = self.hints.fields.get(c.table, ())
+        return labels_for(c.shape, c.layout, groups, fields, granularity)
 
     def _layout(self, shape: tuple[int, ...], table: str) -> Layout:
         if table in self.hints.fields and len(shape) == 2 and shape[0] == len(self.hints.fields[table]):
@@ -210,22 +223,17 @@ class _Search:
         return "vector" if len(shape) < 2 else "positions" if len(shape) == 2 else "heads"
 
 
-def _with_groups(search: _Search, outputs: tuple[int, ...], groups: int | None) -> ComponentPlan:
+def _with_groups(
+    search: _Search, outputs: tuple[int, ...], groups: int | None, granularity: Granularity
+) -> ComponentPlan:
     """Split the components; without a number, finer until a circuit has enough edges."""
     k = groups or DEFAULT_GROUPS
     largest = max((c.shape[-1] for c in search.found if c.shape), default=1)
     while True:
-        components = tuple(
-            Component(
-                **{
-                    **vars(c),
-                    "labels": labels_for(c.shape, c.layout, k, search.hints.fields.get(c.table, ())),
-                }
-            )
-            for c in search.found
-        )
-        plan = ComponentPlan(components, outputs, dict(search.aliases), search.clones)
-        if groups is not None or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
+        components = tuple(replace(c, labels=search.labels(c, k, granularity)) for c in search.found)
+        plan = ComponentPlan(components, outputs, dict(search.aliases), search.clones, search.pairs)
+        fixed = groups is not None or granularity != "group"
+        if fixed or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
             return plan
         k *= 2
 

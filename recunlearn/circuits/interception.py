@@ -1,7 +1,7 @@
 """Meet the components of a forward pass: module outputs by hooks, look-ups and products by a mode."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
+from recunlearn.circuits.field_pairs import is_pairwise, pair_products
 from recunlearn.circuits.input_rows import InputRows, Scatter
 from recunlearn.circuits.tables import Tables
 
@@ -128,14 +129,25 @@ def intercepted(
     on_product: OnProduct,
     on_module: OnModule,
     tables: Tables,
+    pairs: Mapping[str, int] | None = None,
 ) -> Iterator[None]:
-    """Run a forward pass with the three callbacks in place; ``modules`` are those whose outputs are met."""
+    """Run a forward pass with the three callbacks in place.
+
+    Args:
+        modules: those whose outputs are met, by path.
+        tables: what is known to depend on the parameters alone.
+        pairs: factorisation machines among the modules -> number of their fields: met is what
+            :func:`recunlearn.circuits.field_pairs.pair_products` makes of their input.
+    """
     calls: Counter[str] = Counter()
+    fields = pairs or {}
 
     def hook(name: str) -> Any:
-        def after(_module: nn.Module, _inputs: Any, output: Any) -> Any:
+        def after(_module: nn.Module, inputs: Any, output: Any) -> Any:
             call = calls[name]
             calls[name] += 1
+            if name in fields and is_pairwise(inputs[0], output, fields[name]):
+                return on_module(name, call, pair_products(inputs[0], output.shape[1] == 1)).sum(1)
             if isinstance(output, Tensor):
                 return on_module(name, call, output)
             if isinstance(output, tuple) and output and isinstance(output[0], Tensor):

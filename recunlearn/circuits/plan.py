@@ -1,7 +1,7 @@
 """What a circuit is made of: components of one forward pass, their groups, and the edges between them."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Literal
 
@@ -16,6 +16,9 @@ OUTPUT = "output"
 
 Kind = Literal["source", "module", "product"]
 Layout = Literal["vector", "positions", "fields", "heads"]
+Granularity = Literal["module", "group", "head", "unit"]
+"""``module``: components are whole; ``group``: k groups of dimensions, fields and heads apart; ``head``:
+fields and heads apart, the rest whole; ``unit``: every dimension (of every field, heads apart)."""
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Component:
     """One place of the forward pass that is cut into a leaf.
 
     Args:
-        name: what a person sees: module path, field name, or ``mul(a, b)`` for a product.
+        name: what a person sees (:mod:`recunlearn.circuits.naming`).
         kind: embedding look-up ("source"), module output, or product of two activations.
         place: where the forward pass meets it: module path for modules, else "".
         call: n-th call of that kind (of that module).
@@ -61,8 +64,10 @@ class Component:
         n = len(values)
         if self.layout == "fields":
             return values.reshape(n, self.groups, -1).sum(-1)
-        if self.layout == "heads":
+        if self.layout == "heads" and self.groups > 1:
             return values.flatten(2).sum(-1)
+        if self.layout == "heads" or (self.layout == "vector" and self.groups == 1):
+            return values.reshape(n, -1).sum(-1, keepdim=True)
         if self.layout == "positions":
             values = values.sum(1)
         if values.dim() == 2 and values.shape[-1] == self.groups:
@@ -95,12 +100,14 @@ class ComponentPlan:
         outputs: components that the metric reads directly.
         aliases: further look-ups of the same rows, call number -> component.
         clones: the model writes into its activations: it gets copies of the leaves.
+        field_pairs: modules written as a sum over pairs of fields -> number of fields.
     """
 
     components: tuple[Component, ...]
     outputs: tuple[int, ...]
     aliases: Mapping[int, int]
     clones: bool = False
+    field_pairs: Mapping[str, int] = field(default_factory=dict)
 
     @cached_property
     def sources(self) -> tuple[int, ...]:
@@ -195,15 +202,21 @@ class ComponentPlan:
 
 
 def labels_for(
-    shape: tuple[int, ...], layout: Layout, groups: int, fields: tuple[str, ...]
+    shape: tuple[int, ...],
+    layout: Layout,
+    groups: int,
+    fields: tuple[str, ...],
+    granularity: Granularity = "group",
 ) -> tuple[str, ...]:
     """Names of the groups: the last axis in at most ``groups`` parts, of equal size where that divides it."""
+    if granularity == "module" or not shape:
+        return ("",)
     if layout == "heads":
-        return tuple(f"[{h}]" for h in range(shape[0]))
-    parts = _parts(shape[-1], groups, layout) if shape else 1
-    if layout == "fields":
-        return tuple(f".{f}[{g}]" for f in fields for g in range(parts))
-    return ("",) if parts == 1 else tuple(f"[{g}]" for g in range(parts))
+        return tuple(f".head.{h}" for h in range(shape[0]))
+    k = {"group": groups, "head": 1, "unit": shape[-1]}[granularity]
+    parts = _parts(shape[-1], k, layout)
+    places = ("",) if parts == 1 else tuple(f"[{g}]" for g in range(parts))
+    return tuple(f".{f}{g}" for f in fields for g in places) if layout == "fields" else places
 
 
 def _parts(size: int, groups: int, layout: Layout) -> int:

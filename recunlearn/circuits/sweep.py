@@ -109,7 +109,10 @@ def replay(
         return output if i is None else keep(i, given.get(i, output))
 
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
-    with _skipping(modules, known), intercepted(modules, on_lookup, on_product, on_module, tables):
+    with (
+        _skipping(modules, known),
+        intercepted(modules, on_lookup, on_product, on_module, tables, plan.field_pairs),
+    ):
         try:
             run.value = metric(model, batch)
         except _Enough:

@@ -61,7 +61,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     if first is None:
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
     model, hints = subject.model, subject.hints()
-    plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups)
+    plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups, settings.granularity)
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1

@@ -50,7 +50,7 @@ class Circuits:
 
     Args:
         entities: external ids, ``[n]``.
-        edges: edge names such as ``"user_mf_embedding[3] -> gmf"``, ``[E]``.
+        edges: edge names such as ``"user.mf[3] -> gmf"``, ``[E]``.
         values: ``[n, E]`` float32; rows of untraced entities (no samples) are NaN.
         gap: ``[n]`` completeness gap: sum |gap of a sample| / sum |change of the metric|.
         n_samples: ``[n]`` traced samples.

@@ -40,6 +40,8 @@ class CircuitSettings(Settings):
     """``chunked``: own loop; ``captum``: Captum's IntegratedGradients drives the same integrand."""
     baseline: Literal["mean", "zero", "counterfactual"] = "mean"
     """Where the path starts: population mean per table, zeros, or another entity's vectors."""
+    granularity: Literal["module", "group", "head", "unit"] = "group"
+    """What is apart in a source of edges: nothing, ``groups`` parts, fields and heads, every dimension."""
     groups: int | None = Field(None, ge=1)
     """Groups each source's dimensions are split into; None: 32, or more until a circuit has 100 edges."""
     per_user: int | None = Field(None, ge=1)

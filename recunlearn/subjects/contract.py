@@ -64,11 +64,17 @@ class PlanHints:
             without an entry: all rows but the padding row.
         padding: embedding table -> index that stands for "nothing" (never moved along the path);
             :data:`COMPUTED` holds for every table that the model computes.
+        names: embedding table -> what a person calls it, where its path does not say so.
+        order: fields in the order in which the model stacks their vectors, for the names of pairs.
+        pairs: modules that are the second-order term of a factorisation machine over those vectors.
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     rows: Mapping[str, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     padding: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
+    pairs: tuple[str, ...] = ()
 
     def nothing(self, table: str) -> int | None:
         """Index that stands for "nothing" in a table, if any."""

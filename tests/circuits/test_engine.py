@@ -42,13 +42,13 @@ def test_plan_of_neumf_has_the_seven_edges_of_its_graph():
     model, batch = neumf()
     plan = discover(model, score, batch, PlanHints(), groups=1)
     assert set(plan.edges) == {
-        "user -> mul(user, item)",
-        "item -> mul(user, item)",
-        "user_mlp -> hidden",
-        "item_mlp -> hidden",
-        "mul(user, item) -> out",
-        "hidden -> out",
-        "out -> output",
+        "user -> gmf",
+        "item -> gmf",
+        "user.mlp -> hidden",
+        "item.mlp -> hidden",
+        "gmf -> score",
+        "hidden -> score",
+        "score -> output",
     }
 
 
@@ -56,8 +56,8 @@ def test_plan_of_attention_finds_both_products_the_residual_and_the_norm():
     model, batch = attention()
     plan = discover(model, score, batch, HINTS["attention"], groups=1)
     edges = set(plan.edges)
-    assert {"q -> matmul(q, k)", "k -> matmul(q, k)", "item -> norm", "position -> norm"} <= edges
-    assert "matmul(matmul(q, k), v) -> norm" in edges
+    assert {"attention.0.query -> attention.0.score", "attention.0.key -> attention.0.score"} <= edges
+    assert {"attention.0 -> norm.0", "item -> norm.0", "position -> norm.0", "item.target -> score"} <= edges
     assert len(edges) == 16
 
 
@@ -81,19 +81,15 @@ def test_edges_by_hand():
         for a, c in zip(nodes, weights, strict=True):
             _, hidden, out = run(a)
             g = c * torch.sigmoid(-out)  # d log sigma(s) / ds = sigma(-s)
-            expected["out -> output"] += g * (one[2] - zero[2])
-            expected["mul(user, item) -> out"] += ((one[0] - zero[0]) * g[:, None] * weight[:4]).sum(1)
+            expected["score -> output"] += g * (one[2] - zero[2])
+            expected["gmf -> score"] += ((one[0] - zero[0]) * g[:, None] * weight[:4]).sum(1)
             through = g[:, None] * weight[4:] * (1 - hidden.tanh() ** 2)
-            expected["hidden -> out"] += ((one[1] - zero[1]) * through).sum(1)
-            expected["user -> mul(user, item)"] += (
-                rows["user"] * g[:, None] * weight[:4] * a * rows["item"]
-            ).sum(1)
-            expected["item -> mul(user, item)"] += (
-                rows["item"] * g[:, None] * weight[:4] * a * rows["user"]
-            ).sum(1)
+            expected["hidden -> score"] += ((one[1] - zero[1]) * through).sum(1)
+            expected["user -> gmf"] += (rows["user"] * g[:, None] * weight[:4] * a * rows["item"]).sum(1)
+            expected["item -> gmf"] += (rows["item"] * g[:, None] * weight[:4] * a * rows["user"]).sum(1)
             back = through @ model.hidden.weight
-            expected["user_mlp -> hidden"] += (rows["user_mlp"] * back[:, :4]).sum(1)
-            expected["item_mlp -> hidden"] += (rows["item_mlp"] * back[:, 4:]).sum(1)
+            expected["user.mlp -> hidden"] += (rows["user_mlp"] * back[:, :4]).sum(1)
+            expected["item.mlp -> hidden"] += (rows["item_mlp"] * back[:, 4:]).sum(1)
     found = engine.attribute(batch, n_steps=8)
     torch.testing.assert_close(found, torch.stack([expected[e] for e in engine.plan.edges], 1))
 
@@ -170,9 +166,9 @@ def test_completeness_in_float64(name: str, baseline: str):
 def test_conductance_is_complete_on_every_cut_as_steps_grow():
     engine, batch = engine_for("neumf", groups=1)
     cuts = [
-        ["out -> output"],
-        ["mul(user, item) -> out", "hidden -> out"],
-        ["user -> mul(user, item)", "item -> mul(user, item)", "hidden -> out"],
+        ["score -> output"],
+        ["gmf -> score", "hidden -> score"],
+        ["user -> gmf", "item -> gmf", "hidden -> score"],
     ]
     names = list(engine.plan.edges)
     for n_steps, bound in ((65, 1e-4), (257, 1e-5)):
@@ -280,7 +276,7 @@ def test_a_model_that_changes_its_way_is_refused_not_scored():
     model, batch = Wavering(), Batch({"i": torch.arange(4)}, torch.arange(4))
     plan = discover(model, lambda m, b: m(b.columns["i"]), batch, PlanHints())
     engine = EdgeAttribution(ModuleSubject(model, lambda m, b: m(b.columns["i"])), plan)
-    with pytest.raises(TraceError, match="never met 'extra'"):
+    with pytest.raises(TraceError, match="never met 'score'"):
         engine.attribute(batch, n_steps=4)
 
 
@@ -314,10 +310,10 @@ def test_affine_layers_are_found_and_nothing_else():
     plan = discover(model, score, batch, PlanHints())
     names = [plan.components[i].name for i in plan.affine]
     assert names == ["hidden"]  # "out" follows a tanh and a product
-    assert {plan.components[i].name for i in plan.idle} == {"user_mlp", "item_mlp"}
+    assert {plan.components[i].name for i in plan.idle} == {"user.mlp", "item.mlp"}
     model, batch = attention()
     assert discover(model, score, batch, HINTS["attention"]).affine == tuple(
         i
         for i, c in enumerate(discover(model, score, batch, HINTS["attention"]).components)
-        if c.name in "qkv"
+        if c.place in ("q", "k", "v")
     )

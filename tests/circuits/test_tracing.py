@@ -117,10 +117,7 @@ def test_checkerboard_edges_have_a_closed_form():
     world = CheckerboardWorld()
     run = tracer(world, CircuitSettings(groups=1, baseline="zero", steps=32))
     circuits = trace(run)
-    user, item = (
-        circuits.values[:, circuits.edges.index(f"{side}_embedding -> mul(user_embedding, item_embedding)")]
-        for side in ("user", "item")
-    )
+    user, item = (circuits.values[:, circuits.edges.index(f"{side} -> gmf")] for side in ("user", "item"))
     bias = torch.nn.functional.logsigmoid(world.model.out.bias.detach()).item()
     batch = next(world.batches(batch_size=10_000))
     value = world.log_likelihood(world.model, batch).detach()

@@ -1,6 +1,7 @@
 """Which embedding tables a model reads, and with which ids: found by watching one small batch."""
 
 import copy
+import re
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -11,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.contract import COMPUTED, Batch, IntArray, PlanHints
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.subjects.recbole.scoring import clear_caches, log_likelihood
 
@@ -118,8 +119,8 @@ class _MeanRows:
 
 
 def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHints:
-    """Fields, row ranges and padding of every table that was read."""
-    fields, rows, padding = {}, {}, {}
+    """Fields, row ranges, padding and names of every table that was read."""
+    fields, rows, padding, called = {}, {}, {COMPUTED: 0}, {}
     modules = dict(model.named_modules())
     ids = [v for k, v in batch.columns.items() if not v.is_floating_point() and k != "item_length"]
     for look in lookups:
@@ -136,7 +137,33 @@ def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHin
             padding[path] = int(module.padding_idx)
         elif any(v.shape == look.ids.shape and torch.equal(v, look.ids) for v in ids):
             padding[path] = 0
-    return PlanHints(fields, rows, padding)
+        if (name := _called(modules, path)) is not None:
+            called[path] = name
+    pairs = tuple(n for n, m in modules.items() if type(m).__name__ == "BaseFactorizationMachine")
+    return PlanHints(fields, rows, padding, called, _stacked(model), pairs)
+
+
+def _called(modules: dict[str, Any], path: str) -> str | None:
+    """Name of a table of features: its field; ``linear`` before it for first-order weights."""
+    table = re.fullmatch(
+        r"(.*?)(token_embedding_table|token_seq_embedding_table)(?:\.(user|item))?\.(\w+)", path
+    )
+    if table is None:
+        return None
+    holder, kind, side, last = table.groups()
+    owner = modules[holder.removesuffix(".")]
+    first = "linear" if "first_order" in holder else ""
+    if kind == "token_embedding_table":
+        return ".".join(p for p in (first, f"{side}.fields" if side else "" if first else "fields") if p)
+    names = owner.token_seq_field_names
+    return ".".join(p for p in (first, (names[side] if side else names)[int(last)]) if p)
+
+
+def _stacked(model: Any) -> tuple[str, ...]:
+    """Fields in the order in which RecBole's context-aware models stack their vectors."""
+    kinds = ("token_field_names", "token_seq_field_names", "float_field_names")
+    lists = [getattr(model, k, ()) for k in kinds]
+    return tuple(n for names in lists if isinstance(names, list) for n in names)
 
 
 def _field_names(modules: dict[str, Any], path: str) -> tuple[list[str], list[int]] | None:
