@@ -102,6 +102,8 @@ class EdgeAttribution:
         self.model, self.metric, self.hints = subject.model, subject.log_likelihood, subject.hints()
         self.plan, self.baseline, self.seed = plan, baseline, seed
         self.modules = traced_modules(plan, self.model)
+        self.shared = False
+        """Whether two segments share an operation: what autograd saved of it is then kept for both."""
         self._means: dict[str, Tensor] = {}
         self._tables = Tables(self.model)
 
@@ -168,7 +170,7 @@ class EdgeAttribution:
         for at in range(0, len(batch), size):
             block.tile(slice(at, min(at + size, len(batch))))
         block.through_affine()
-        edges, change = block.edges(), block.value - block.base
+        edges, change = block.edges, block.value - block.base
         leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
         leaving[list(self.plan.source_columns)] = 1
         still = [(block.changes[i] == 0).reshape(len(change), -1).all(1) for i in self.plan.sources]

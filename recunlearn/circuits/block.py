@@ -1,6 +1,6 @@
 """The tiles of one block of samples: all path points of some samples in one pass, and what is kept of it."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Block:
-    """Step-weighted sums of the gradients of B samples; memory is one tile and ``[B, *shape]`` an edge.
+    """Edges of B samples; memory is one tile, and ``[B, *shape]`` for what lies on a straight line.
 
     Args:
         engine: plan, model and metric.
@@ -25,41 +25,45 @@ class Block:
 
     def __init__(self, engine: "EdgeAttribution", batch: Batch, path: Path, lines: "Lines") -> None:
         self.engine, self.plan, self.batch, self.path, self.lines = engine, engine.plan, batch, path, lines
-        self.sums = {read: self._empty(read[0]) for read in self.plan.reads}
-        self.stopped = {v: self._empty(v) for v in self.plan.affine}
+        self.stopped = {v: self._empty(*self.plan.components[v].shape) for v in self.plan.affine}
         self.changes = {i: known(lines.top.leaves[i]).detach() - z for i, z in lines.starts.items()}
-        if lines.low is not None:
-            rest = (i for i in range(len(self.plan.components)) if i not in lines.starts)
-            self.changes |= {i: self._empty(i) for i in rest}
-        self.value, self.base = self._empty(None), self._empty(None)
+        self.edges = self._empty(len(self.plan.edges))
+        self.value, self.base = self._empty(), self._empty()
 
-    def _empty(self, i: int | None) -> Tensor:
-        like = next(iter(self.lines.starts.values()))
-        return like.new_empty(len(self.batch), *(() if i is None else self.plan.components[i].shape))
+    def _empty(self, *shape: int) -> Tensor:
+        return next(iter(self.lines.starts.values())).new_empty(len(self.batch), *shape)
 
     def tile(self, rows: slice) -> None:
-        """Add all steps of some samples, in one pass."""
+        """Edges of some samples: all their path points in one pass."""
+        try:
+            self._sweep(rows)
+        except RuntimeError as error:
+            if self.engine.shared or "second time" not in str(error):
+                raise
+            self.engine.shared = True
+            self._sweep(rows)
+
+    def _sweep(self, rows: slice) -> None:
         n_steps = len(self.path.alphas)
         given = {i: self.on_path(i, rows) for i in self.lines.starts}
         run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True)
-        self._keep_ends(run, rows)
+        moves = self._moves(run, rows)
         weights = self.path.tiled_weights(rows.stop - rows.start)
         stopped: dict[int, Tensor] = {}
-        speeds: dict[int, Tensor] = {}
-        same: dict[tuple[int, int, int], Tensor] = {}
-        for u, v, h, g in edge_gradients(self.plan, run, weights, stopped):
-            steps, out = g.view(n_steps, -1, *g.shape[1:]), self.sums[u, v, h][rows]
-            if u not in self.changes:
-                if u not in speeds:
-                    speeds[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
-                torch.sum(steps * speeds[u], 0, out=out)
-                continue
-            # The terms of a sum get one and the same gradient: it is summed once.
-            key = (v, h, g.data_ptr())
-            if key in same and same[key].shape == out.shape:
-                out.copy_(same[key])
+        walk = edge_gradients(self.plan, run, weights, stopped, retain=self.engine.shared)
+        before: tuple[Any, Tensor | None] = None, None
+        for u, v, h, g in walk:
+            move, steps = moves[u], g.view(n_steps, -1, *g.shape[1:])
+            if move is None:
+                move = moves[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
+            if move.dim() == steps.dim():
+                total = torch.sum(steps * move, 0).mul_((n_steps - 1) / 2)
             else:
-                same[key] = torch.sum(steps, 0, out=out)
+                # The terms of a sum get one and the same gradient: it is summed once.
+                key = (v, h, g.data_ptr(), g.shape)
+                before = before if before[0] == key else (key, torch.sum(steps, 0))
+                total = known(before[1]) * move
+            self.edges[rows, self.plan.columns[u, v, h]] = self.plan.components[u].group(total)
         for v, flow in stopped.items():
             torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=self.stopped[v][rows])
 
@@ -70,18 +74,21 @@ class Block:
             return end[:1].expand(len(end) * len(self.path.alphas), *end.shape[1:])
         return self.path.points(self.lines.starts[i][rows], end)
 
-    def _keep_ends(self, run: Pass, rows: slice) -> None:
-        """Metric and components at both ends: the last point is the actual one."""
+    def _moves(self, run: Pass, rows: slice) -> list[Tensor | None]:
+        """z(1) - z(0) of every component, None where the score takes its speed; keeps the metric's ends."""
         samples, low = rows.stop - rows.start, self.lines.low
         value = run.value.detach()
-        self.value[rows] = value[-samples:]
+        self.value[rows] = value[-samples:]  # the last point is the actual one
         self.base[rows] = value[:samples] if low is None else low.value[rows]
-        if low is None:
-            return
-        for i, change in self.changes.items():
-            if i not in self.lines.starts:
-                end = known(run.leaves[i]).detach()[-samples:]
-                torch.sub(end, known(low.leaves[i])[rows], out=change[rows])
+        found: list[Tensor | None] = []
+        for i, leaf in enumerate(run.leaves):
+            if i in self.changes:
+                found.append(self.changes[i][rows])
+            elif low is None:
+                found.append(None)
+            else:
+                found.append(known(leaf).detach()[-samples:] - known(low.leaves[i])[rows])
+        return found
 
     def through_affine(self) -> None:
         """Edges into affine modules: their Jacobian is constant, so the summed gradient goes through once."""
@@ -92,17 +99,10 @@ class Block:
             for h, part in enumerate(component.parts(self.stopped[v])):
                 found = torch.autograd.grad(known(top.before[v]), leaves, part, retain_graph=True)
                 for u, g in zip(component.parents, found, strict=True):
-                    self.sums[u, v, h] = g.clone()  # gradients may share memory, sums are scaled in place
+                    grouped = self.plan.components[u].group(g * self.changes[u])
+                    self.edges[:, self.plan.columns[u, v, h]] = grouped
                     if u in self.stopped:
                         self.stopped[u] += g
-
-    def edges(self) -> Tensor:
-        """``[B, E]``; the sums are used up."""
-        parts = []
-        for (u, _, _), total in self.sums.items():
-            factor = self.changes.get(u, (len(self.path.alphas) - 1) / 2)
-            parts.append(self.plan.components[u].group(total.mul_(factor)))
-        return torch.cat(parts, 1)
 
 
 def speed(z: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from recunlearn.circuits.field_pairs import pair_labels
 from recunlearn.circuits.input_rows import InputRows
-from recunlearn.circuits.interception import address, frozen, intercepted
+from recunlearn.circuits.interception import Meeting, address, frozen, intercepted
 from recunlearn.circuits.linearity import is_affine
 from recunlearn.circuits.naming import Seen, names_for
 from recunlearn.circuits.plan import Component, ComponentPlan, Granularity, Kind, Layout, labels_for
@@ -71,8 +71,10 @@ def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) 
     for clones in (False, True):
         search = _Search(model, hints, batch, clones)
         try:
-            with frozen(model), search.watching():
-                return search, metric(model, batch)
+            with frozen(model), search.watching() as meeting:
+                value = metric(model, batch)
+                search.direct = not (meeting.computed or search.tables.forwarded)
+                return search, value
         except RuntimeError as error:
             if clones or "in-place" not in str(error):
                 raise TraceError(
@@ -107,7 +109,7 @@ class _Search:
     """Collects components while one forward pass runs."""
 
     def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch, clones: bool) -> None:
-        self.clones = clones
+        self.clones, self.direct = clones, False
         self.modules = leaf_modules(model)
         self.pairs = {name: len(hints.order) for name in hints.pairs if name in self.modules}
         self.hints, self.samples = hints, len(batch)
@@ -122,7 +124,7 @@ class _Search:
         self.rows: dict[tuple[int, ...], int] = {}
         self.indices: list[Tensor] = []
 
-    def watching(self) -> AbstractContextManager[None]:
+    def watching(self) -> AbstractContextManager[Meeting]:
         """Meet the components of one forward pass."""
         return intercepted(
             self.modules, self.on_lookup, self.on_product, self.on_module, self.tables, self.pairs
@@ -231,7 +233,9 @@ def _with_groups(
     largest = max((c.shape[-1] for c in search.found if c.shape), default=1)
     while True:
         components = tuple(replace(c, labels=search.labels(c, k, granularity)) for c in search.found)
-        plan = ComponentPlan(components, outputs, dict(search.aliases), search.clones, search.pairs)
+        plan = ComponentPlan(
+            components, outputs, dict(search.aliases), search.clones, search.pairs, search.direct
+        )
         fixed = groups is not None or granularity != "group"
         if fixed or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
             return plan

@@ -18,6 +18,8 @@ _FUNCTIONS = "mul multiply matmul bmm mm mv dot einsum baddbmm scaled_dot_produc
 _OPERATORS = "__mul__ __rmul__ __matmul__ __rmatmul__"
 PRODUCTS = frozenset([*_FUNCTIONS.split(), *_OPERATORS.split()])
 """Names of the torch functions whose result can be an interaction of two activations."""
+READS = frozenset({"embedding", "__getitem__", "index_select"})
+"""Names of the torch functions that read rows of a table."""
 GATHERED = "rows"
 """Name of the product that stands for rows of a computed table, put together from several look-ups."""
 
@@ -26,13 +28,17 @@ OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
 OnModule = Callable[[str, int, Tensor], Tensor]
 
 
-class _Mode(TorchFunctionMode):
-    """Counts embedding look-ups and products and lets the callbacks replace their results."""
+class Meeting(TorchFunctionMode):
+    """Counts embedding look-ups and products and lets the callbacks replace their results.
 
-    def __init__(self, on_lookup: OnLookup, on_product: OnProduct, tables: Tables) -> None:
+    ``computed`` tells whether the pass read a computed table or input rows.
+    """
+
+    def __init__(self, on_lookup: OnLookup, on_product: OnProduct, tables: Tables, direct: bool) -> None:
         super().__init__()
-        self.on_lookup, self.on_product, self.tables = on_lookup, on_product, tables
+        self.on_lookup, self.on_product, self.tables, self.direct = on_lookup, on_product, tables, direct
         self.lookups = self.products = -1
+        self.computed = False
         self.gathered: dict[tuple[Any, ...], tuple[Tensor, Tensor]] = {}
         self.scatter = Scatter()
 
@@ -40,13 +46,16 @@ class _Mode(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if self.direct:
+            return self._directly(name, func, args, kwargs)
         known, result = self.tables.remembered(func, args, kwargs)
         if known:
+            self.computed |= name in PRODUCTS or name in READS
             return result
         read = _gather(func, args, kwargs)
         if read is not None and self.tables.is_table(read[0]):
             return self._rows(*read, lambda: func(*args, **kwargs))
-        name = getattr(func, "__name__", "")
         if name == "index_put_" and (scattered := self.scatter.rows(*args[:3])) is not None:
             return self._input(args[0], *scattered)
         result = func(*args, **kwargs)
@@ -57,8 +66,16 @@ class _Mode(TorchFunctionMode):
         self.scatter.follow(name, args, result)
         return result
 
+    def _directly(self, name: str, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Without computed tables and input rows only products and rows of parameters count."""
+        if name in READS and (read := _gather(func, args, kwargs)) and id(read[0]) in self.tables.parameters:
+            return self._lookup(read[1], read[0], lambda: func(*args, **kwargs))
+        result = func(*args, **kwargs)
+        return self._product(name, _tensors(args), result) if name in PRODUCTS else result
+
     def _input(self, target: Tensor, table: InputRows, index: Tensor) -> Tensor:
         """Rows of all items are a look-up; whoever holds ``target`` reads the result of the callback."""
+        self.computed = True
         table = self.tables.input_rows(table)
         return target.copy_(self._lookup(index, table, lambda: table[index]))
 
@@ -74,6 +91,7 @@ class _Mode(TorchFunctionMode):
         """Rows of a parameter are one look-up; those of a computed table are made of several."""
         if self.tables.origin(table) is None:
             return self._lookup(index, table, compute)
+        self.computed = True
         key = (id(table), *address(index))
         if key not in self.gathered:
             found: list[Tensor] = []
@@ -130,7 +148,9 @@ def intercepted(
     on_module: OnModule,
     tables: Tables,
     pairs: Mapping[str, int] | None = None,
-) -> Iterator[None]:
+    *,
+    direct: bool = False,
+) -> Iterator["Meeting"]:
     """Run a forward pass with the three callbacks in place.
 
     Args:
@@ -138,6 +158,7 @@ def intercepted(
         tables: what is known to depend on the parameters alone.
         pairs: factorisation machines among the modules -> number of their fields: met is what
             :func:`recunlearn.circuits.field_pairs.pair_products` makes of their input.
+        direct: an earlier pass met no computed table and no input rows: they are not looked for.
     """
     calls: Counter[str] = Counter()
     fields = pairs or {}
@@ -160,9 +181,9 @@ def intercepted(
         for name, module in modules.items():
             handle = module.register_forward_hook(hook(name))
             stack.callback(handle.remove)
-        stack.enter_context(tables.whole_forward())
-        stack.enter_context(_Mode(on_lookup, on_product, tables))
-        yield
+        if not direct:
+            stack.enter_context(tables.whole_forward())
+        yield stack.enter_context(Meeting(on_lookup, on_product, tables, direct))
 
 
 @contextmanager

@@ -101,6 +101,7 @@ class ComponentPlan:
         aliases: further look-ups of the same rows, call number -> component.
         clones: the model writes into its activations: it gets copies of the leaves.
         field_pairs: modules written as a sum over pairs of fields -> number of fields.
+        direct: the model reads no computed table and no input rows.
     """
 
     components: tuple[Component, ...]
@@ -108,6 +109,7 @@ class ComponentPlan:
     aliases: Mapping[int, int]
     clones: bool = False
     field_pairs: Mapping[str, int] = field(default_factory=dict)
+    direct: bool = False
 
     @cached_property
     def sources(self) -> tuple[int, ...]:
@@ -167,6 +169,15 @@ class ComponentPlan:
             parts = 1 if v == end else len(self.components[v].sink_labels)
             found += [(u, v, h) for h in range(parts) for u in parents]
         return tuple(found)
+
+    @cached_property
+    def columns(self) -> Mapping[tuple[int, int, int], slice]:
+        """Columns of every read, one a group of the source."""
+        found, at = {}, 0
+        for read in self.reads:
+            width = self.components[read[0]].groups
+            found[read], at = slice(at, at + width), at + width
+        return found
 
     @cached_property
     def edges(self) -> tuple[str, ...]:

@@ -46,6 +46,13 @@ class Pass:
     lookups: dict[int, Lookup] = field(default_factory=dict)
     value: Tensor = field(default_factory=lambda: torch.empty(0))
 
+    def take(self, v: int) -> Tensor | None:
+        """Segment output of component v (or the metric) and its leaf are given away, so that memory is freed."""
+        if v == len(self.before):
+            return self.value
+        segment, self.before[v], self.leaves[v] = self.before[v], None, None
+        return segment
+
 
 def replay(
     plan: ComponentPlan,
@@ -111,7 +118,7 @@ def replay(
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
     with (
         _skipping(modules, known),
-        intercepted(modules, on_lookup, on_product, on_module, tables, plan.field_pairs),
+        intercepted(modules, on_lookup, on_product, on_module, tables, plan.field_pairs, direct=plan.direct),
     ):
         try:
             run.value = metric(model, batch)
@@ -157,15 +164,22 @@ def traced_modules(plan: ComponentPlan, model: nn.Module) -> dict[str, nn.Module
 
 
 def edge_gradients(
-    plan: ComponentPlan, run: Pass, weights: Tensor, stopped: dict[int, Tensor] | None = None
+    plan: ComponentPlan,
+    run: Pass,
+    weights: Tensor,
+    stopped: dict[int, Tensor] | None = None,
+    *,
+    retain: bool = True,
 ) -> Iterator[tuple[int, int, int, Tensor]]:
     """Yield ``(source, sink, part of the sink, gradient)`` of every edge, in the order of ``plan.reads``.
 
     Args:
-        run: a pass with ``cut=True`` over N rows; its segments are used up.
+        run: a pass with ``cut=True`` over N rows; its segments and leaves are used up.
         weights: ``[N]`` gradient given to the metric's rows (quadrature weights).
         stopped: where given, affine modules are not walked through: it is filled with the gradient of the
             metric with respect to their outputs, and the edges into them are left out.
+        retain: keep what autograd saved of a segment until the whole segment is done. False frees it on the
+            way, and fails with autograd's RuntimeError where two segments share an operation.
 
     The gradient has the shape of the source's leaf, ``[N, *shape]``; it holds until the next is asked for.
     """
@@ -173,21 +187,20 @@ def edge_gradients(
     end = len(plan.components)
     for v in range(end, -1, -1):
         parents = plan.outputs if v == end else plan.components[v].parents
-        segment = run.value if v == end else run.before[v]
+        segment = run.take(v)
         if not parents or segment is None:
             continue
         given = weights if v == end else flows.of(v, segment)
         if stopped is not None and v < end and plan.components[v].affine:
             stopped[v] = given
             continue
-        leaves = [known(run.leaves[u]) for u in parents]
-        for h, part in enumerate([given] if v == end else plan.components[v].parts(given)):
-            found = torch.autograd.grad(segment, leaves, part, retain_graph=True)
+        parts = [given] if v == end else plan.components[v].parts(given)
+        for h, part in enumerate(parts):
+            leaves = [known(run.leaves[u]) for u in parents]
+            found = torch.autograd.grad(segment, leaves, part, retain_graph=retain or h < len(parts) - 1)
             for u, g in zip(parents, found, strict=True):
                 yield u, v, h, g
             flows.add(parents, found, part)
-        if v < end:
-            run.before[v] = None
 
 
 class _Flows:

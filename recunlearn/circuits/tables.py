@@ -43,6 +43,8 @@ class Tables:
 
     def __init__(self, model: nn.Module) -> None:
         self._model, self._inside = model, False
+        self.forwarded = False
+        """Whether ``model.forward`` was taken as a computed table."""
         self.parameters = {id(p): name for name, p in model.named_parameters()}
         self._alive: list[Any] = list(_tensors_of(model))
         self._fixed = {id(t) for t in self._alive}
@@ -121,7 +123,7 @@ class Tables:
         def fixed(*args: Any, **kwargs: Any) -> Any:
             if not all(isinstance(t, Tensor) and self.is_fixed(t) for t in _flat((*args, *kwargs.values()))):
                 return forward(*args, **kwargs)
-            self._inside = True
+            self._inside = self.forwarded = True
             try:
                 with torch.no_grad():
                     return forward(*args, **kwargs)
