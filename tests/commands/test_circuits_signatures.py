@@ -92,6 +92,8 @@ def test_json_says_the_same_and_has_no_nan(keys, signatures):
     # exact p of 8 against 8, all pairs alike: 2 / C(16, 8) = 2 / 12870
     assert best["edge"] == "item -> output"
     assert best["p"] == pytest.approx(2 / 12870)
+    fifths = found["comparisons"][1]["signatures"]
+    assert next(s["delta"] for s in fifths if s["key"] == "direct_share") == 1
     of = {(a["target"], a["key"]): a for a in found["associations"]}
     assert of["CUD", "direct_share"]["n"] == 44
     assert of["CUD", "direct_share"]["rho"] > 0.9
