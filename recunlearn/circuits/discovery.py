@@ -161,20 +161,36 @@ class _Search:
             return result
         weights = frozenset().union(*(f.weighted for f in factors))
         segment = segment_of(result, self.leaves)
+        if not self._own_rows(result, segment):
+            return result
         seen = Seen("product", name.strip("_"), segment, operands=origins, weights=weights)
         return self._cut("product", "", call, result, seen)
 
     def on_module(self, name: str, call: int, output: Tensor) -> Tensor:
         if not output.requires_grad or id(output) in self.leaves or not self._per_sample(output):
             return output
-        norm = "norm" in type(self.modules[name]).__name__.lower()
         segment = segment_of(output, self.leaves)
+        if not self._own_rows(output, segment):
+            return output
+        norm = "norm" in type(self.modules[name]).__name__.lower()
         unit = output.dim() < 3 and output.numel() == len(output)
         return self._cut("module", name, call, output, Seen("module", name, segment, norm=norm, unit=unit))
 
     def _per_sample(self, tensor: Tensor) -> bool:
         """Whether the first axis is that of the samples; other tensors are not cut."""
         return tensor.dim() > 0 and len(tensor) == self.samples and not tensor.is_complex()
+
+    def _own_rows(self, tensor: Tensor, segment: Segment) -> bool:
+        """Whether row b depends on sample b alone: packed sequences, for one, are sorted by length."""
+        leaves = [self.kept[p] for p in segment.parents]
+        uneven = torch.linspace(0.5, 1.5, tensor[0].numel(), dtype=tensor.dtype, device=tensor.device)
+        for b in range(self.samples):
+            only = torch.zeros_like(tensor)
+            only[b] = uneven.view_as(tensor[b])
+            for g in torch.autograd.grad(tensor, leaves, only, retain_graph=True, allow_unused=True):
+                if g is not None and (g[:b].any() or g[b + 1 :].any()):
+                    return False
+        return True
 
     def _table(self, weight: Tensor | InputRows, column: str) -> str:
         """Path of an embedding table; computed ones are named after the column that reads them."""

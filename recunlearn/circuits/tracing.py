@@ -13,6 +13,7 @@ import torch
 from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions
 from recunlearn.circuits.discovery import SAMPLES, discover, tiny
 from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.circuits.trust import check_trust
 from recunlearn.foundation.errors import TraceError
 from recunlearn.foundation.records import Circuits
 from recunlearn.foundation.settings import CircuitSettings
@@ -57,11 +58,12 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     Raises:
         TraceError: the model cannot be attributed.
     """
-    first = next(subject.batches(batch_size=SAMPLES, seed=seed), None)
+    first = next(subject.batches(batch_size=SAMPLES, per_entity=1, seed=seed), None)
     if first is None:
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
     model, hints = subject.model, subject.hints()
     plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups, settings.granularity)
+    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), tiny(first))
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
     on_cpu = all(p.device.type == "cpu" for p in model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1

@@ -95,19 +95,16 @@ def _settings(options: dict[str, Any], config: Path | None, checkpoint: Path | N
 
 
 def _saved(found: Any, folder: Path) -> list[Path]:
-    """Write what was found; without matplotlib the figure is left out, and said so."""
+    """Write what was found."""
     from recunlearn.foundation.store import atomic_file, write_json
-    from recunlearn.report.circuit_check_figure import INSTALL, can_draw, check_figure, save_figure
+    from recunlearn.report.circuit_check_figure import check_figure, save_figure
 
-    files = [folder / "check.json", folder / "edges.csv"]
+    files = [folder / name for name in ("check.json", "edges.csv", "check.png")]
     write_json(files[0], found.summary)
     with atomic_file(files[1]) as temporary:
         found.edges.to_csv(temporary, index=False)
-    if not can_draw():
-        typer.echo(f"Warning: check.png is left out: matplotlib is not installed. Run: {INSTALL}", err=True)
-        return files
-    save_figure(check_figure(found.summary, found.exact, found.scores), folder / "check.png")
-    return [*files, folder / "check.png"]
+    save_figure(check_figure(found.summary, found.exact, found.scores), files[2])
+    return files
 
 
 def _print(summary: dict[str, Any], format_: str, saved: list[Path]) -> None:

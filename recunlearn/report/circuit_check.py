@@ -12,13 +12,14 @@ SCORES = {
     "eap-ig": "eap-ig",
     "conductance": "conductance",
     "eap-ig near": "eap-ig, last quarter",
-    "eap": "eap (gradient at actual)",
+    "eap": "eap, at actual",
+    "exact": "exact ablation",
 }
 CURVES = {
-    "signed": "own circuit, signed",
-    "absolute": "own circuit, absolute",
-    "shared": "one circuit for all",
-    "activation": "by |activation|",
+    "absolute": "own, absolute",
+    "signed": "own, signed",
+    "shared": "one for all",
+    "activation": "|activation|",
     "complement": "complement",
 }
 
@@ -67,16 +68,16 @@ def _curves(s: Mapping[str, Any]) -> Part:
     title = "Share of the model that circuits carry, f(k)"
     if found["reason"]:
         return Part(title, ("",), [(found["reason"],)])
-    places = [i for i, n in enumerate(found["sizes"]) if n >= 0.02 * s["edges"]]
+    places = [i for i, n in enumerate(found["sizes"]) if 0.04 * s["edges"] <= n < s["edges"]]
     header = ("edges kept", *(f"{found['sizes'][i]}" for i in places), "CPR", "CMD")
-    rows = [
-        (title, *(figure(c["f"][i], 2) for i in places), figure(c["cpr"], 2), figure(c["cmd"], 2))
-        for title, c in ((CURVES[k], c) for k, c in found["curves"].items())
-    ]
+
+    def row(name: str, f: Sequence[float], cpr: float, cmd: float) -> tuple[str, ...]:
+        return (name, *(figure(v, 2) for v in (*(f[i] for i in places), cpr, cmd)))
+
+    rows = [row(CURVES[k], c["f"], c["cpr"], c["cmd"]) for k, c in found["curves"].items()]
     r = found["random"]
-    spread = tuple(f"{r['f'][i]:.2f}±{r['sd'][i]:.2f}" for i in places)
-    areas = (f"{r['cpr']:.2f}±{r['cpr_sd']:.2f}", f"{r['cmd']:.2f}±{r['cmd_sd']:.2f}")
-    rows.append((f"random ({r['draws']} draws)", *spread, *areas))
+    rows.append(row(f"random, mean of {r['draws']}", r["f"], r["cpr"], r["cmd"]))
+    rows.append(row("random, sd", r["sd"], r["cpr_sd"], r["cmd_sd"]))
     gap = s["completeness"]
     return Part(
         title,
@@ -101,7 +102,7 @@ def _scores(s: Mapping[str, Any]) -> Part:
         for r in s["edge_scores"]
     ]
     header = ("edge score", "points", "Spearman", "per sample", "Pearson", "sign", "CPR", "CMD")
-    return Part("Edge scores against exact ablation", header, rows, "points: passes a sample costs")
+    return Part("Edge scores against exact ablation", header, rows, "points: passes that a sample costs")
 
 
 def _stability(s: Mapping[str, Any]) -> list[Part]:

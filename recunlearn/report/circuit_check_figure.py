@@ -1,12 +1,12 @@
-"""The figure of a check: what is plotted as data, and the drawing (matplotlib, extra ``figures``)."""
+"""The figure of a check: what is plotted as data, and the drawing."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from recunlearn.foundation.store import atomic_file
@@ -14,7 +14,6 @@ from recunlearn.foundation.store import atomic_file
 Array = NDArray[np.float64]
 MOST_POINTS = 8000
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9822b", "#7f7f7f"
-INSTALL = "pip install matplotlib"
 
 
 @dataclass(frozen=True)
@@ -65,15 +64,8 @@ def _from_zero(f: list[float], name: str) -> Array:
     return np.array([1.0 if name == "complement" else 0.0, *f])
 
 
-def can_draw() -> bool:
-    """Tell whether matplotlib is installed."""
-    return find_spec("matplotlib") is not None
-
-
 def save_figure(figure: CheckFigure, file: Path) -> None:
     """Draw the scatter and the curves into a PNG."""
-    from matplotlib.figure import Figure
-
     canvas = Figure(figsize=(11, 4.8), layout="constrained")
     left, right = canvas.subplots(1, 2)
     canvas.suptitle(figure.title)

@@ -31,8 +31,8 @@ CHARACTER, LINE = 0.068, 0.165
 """Inches of a character and of a line of text at :data:`FONT` points."""
 THICKEST, THINNEST = 9.0, 0.6
 """Points of the strongest edge of the picture, and of one without strength."""
-WRITTEN = 2.0
-"""Points from which the strength is written on an edge."""
+WRITTEN, FEW = 2.0, 40
+"""Points from which the strength is written on an edge, and edges up to which there is room for that."""
 SIDE_BY_SIDE = 15.0
 """Inches up to which the three circuits stand side by side; wider ones lie below each other, unless high."""
 SHOWN = 10
@@ -126,7 +126,8 @@ def draw(found: ExplainedUser) -> Figure:
     panel = (plan.width * CHARACTER, plan.height * LINE)
     across = 3 if beside(*panel) else 1
     width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
-    words = textwrap.fill(found.sentence_without_id, int(0.95 * width / CHARACTER))
+    unbroken = found.sentence_without_id.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")
+    words = textwrap.fill(unbroken, int(0.95 * width / CHARACTER))
     sheet = Sheet(width, 0.55 + LINE * (words.count("\n") + 1), panel, across)
     figure = Figure(figsize=(width, sheet.height), facecolor="white")
     _write(figure, sheet, 0.27, title(found), fontsize=FONT + 4, weight="bold", va="center")
@@ -184,17 +185,19 @@ def draw_circuit(
     axes.axis("off")
     axes.set_title(name, loc="left", fontsize=FONT + 1, weight="bold", pad=4)
     for pair, stroke in sorted(edges.items(), key=lambda e: -e[1].width):
-        _draw_edge(axes, plan.routes[pair], stroke, f"{name}: {' -> '.join(graph.nodes[i] for i in pair)}")
+        gid = f"{name}: {graph.nodes[pair[0]]} -> {graph.nodes[pair[1]]}"
+        written = stroke.width > WRITTEN and len(edges) <= FEW
+        _draw_edge(axes, plan.routes[pair], stroke, gid, written=written)
     for box, kind in zip(plan.boxes, graph.kinds, strict=True):
         _draw_node(axes, box, kind)
 
 
-def _draw_edge(axes: Axes, points: NDArray[np.float64], stroke: Stroke, gid: str) -> None:
+def _draw_edge(axes: Axes, points: NDArray[np.float64], stroke: Stroke, gid: str, *, written: bool) -> None:
     line: Any = {"edgecolor": stroke.colour, "linewidth": stroke.width, "capstyle": "butt", "alpha": 0.8}
     drawn = PathPatch(curve(points), facecolor="none", **line)
     drawn.set_gid(gid)
     axes.add_patch(drawn)
-    if stroke.width > WRITTEN:
+    if written:
         x, y = points[1:3].mean(0)
         paper = {"facecolor": "white", "edgecolor": "none", "pad": 0.6, "alpha": 0.85}
         text = figures([stroke.value])[0]
@@ -276,7 +279,7 @@ def _bar_chart(axes: Axes, labels: Sequence[str], values: NDArray[np.float64]) -
     axes.barh(range(len(labels)), values, color=[HARD if v > 0 else EASY for v in values], height=0.7)
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(SHOWN - 0.5, -0.5)
-    reach = float(np.abs(values).max(initial=0)) * 1.35 or 1.0
+    reach = float(np.abs(values).max(initial=0)) * 1.5 or 1.0
     axes.set_xlim(-reach, reach)
     axes.axvline(0, color="black", linewidth=0.8)
     for k, value in enumerate(values):
@@ -290,4 +293,4 @@ def _bar_chart(axes: Axes, labels: Sequence[str], values: NDArray[np.float64]) -
         axes.text(x, -0.13, text, ha=side, va="top", color=colour, weight="bold", transform=axes.transAxes)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(left=False)
-    axes.locator_params(axis="x", nbins=4)
+    axes.locator_params(axis="x", nbins=5)

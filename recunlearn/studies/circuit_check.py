@@ -153,9 +153,12 @@ def _add_areas(summary: dict[str, Any], curves: dict[str, Any]) -> None:
     if curves["reason"]:
         summary["reasons"] |= dict.fromkeys(("cpr", "cmd", "cpr_above_random"), curves["reason"])
         return
-    summary["cpr"] = curves["curves"]["signed"]["cpr"]
-    summary["cmd"] = curves["curves"]["absolute"]["cmd"]
-    summary["cpr_above_random"] = summary["cpr"] - curves["random"]["cpr"]
+    own = curves["curves"]["absolute"]
+    summary |= {
+        "cpr": own["cpr"],
+        "cmd": own["cmd"],
+        "cpr_above_random": own["cpr"] - curves["random"]["cpr"],
+    }
 
 
 def _other(subject: Any, seed: int) -> Any:

@@ -12,7 +12,6 @@ from recunlearn.circuits.ablation import Ablation
 from recunlearn.circuits.rankings import activation_scores, gradient_scores, window
 from recunlearn.circuits.tracing import Tracer, tracer
 from recunlearn.evaluation.faithfulness import (
-    Ranking,
     agreement,
     areas,
     circuit_sizes,
@@ -171,7 +170,10 @@ def completeness(runs: Runs, scores: Array, seed: int) -> dict[str, Any]:
 def edge_scores(
     subject: Subject, runs: Runs, exact: Array, settings: CircuitSettings, seed: int
 ) -> list[dict[str, Any]]:
-    """Agreement with exact ablation, and CPR, of every edge score; cost in points of the path."""
+    """Agreement with exact ablation, CPR and CMD of every edge score; cost in passes of a sample.
+
+    ``exact`` ranks edges by the ablation itself: what a perfect prediction of single effects would reach.
+    """
     n = settings.steps
 
     def own(score: str) -> Array:
@@ -186,6 +188,7 @@ def edge_scores(
         ("eap-ig near", n): gradient(window(NEAR, n)),
         ("eap-ig near", 2): gradient(window(NEAR, 2)),
         ("eap", 1): gradient([(1.0, 1.0)]),
+        ("exact", exact.shape[1]): exact,
     }
     return [
         {"score": name, "points": points, **_rated(runs, exact, found)}
@@ -196,18 +199,10 @@ def edge_scores(
 def _rated(runs: Runs, exact: Array, scores: Array) -> dict[str, Any]:
     found = asdict(agreement(exact, scores, resamples=0))
     sizes = circuit_sizes(scores.shape[1])
-
-    def area(ranking: Ranking) -> tuple[float, float] | None:
-        f = faithfulness(runs.kept(top_edges(scores, sizes, ranking)), runs.full, runs.empty)
-        return None if isinstance(f, str) else areas(sizes, f)
-
-    signed, absolute = area("signed"), area("absolute")
+    f = faithfulness(runs.kept(top_edges(scores, sizes)), runs.full, runs.empty)
+    cpr, cmd = (None, None) if isinstance(f, str) else areas(sizes, f)
     names = ("spearman", "per_sample", "pearson", "sign", "sign_weighted")
-    return {
-        **{k: found[k] for k in names},
-        "cpr": signed and signed[0],
-        "cmd": absolute and absolute[1],
-    }
+    return {**{k: found[k] for k in names}, "cpr": cpr, "cmd": cmd}
 
 
 def stability(
