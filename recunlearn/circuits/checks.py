@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.modules.dropout import _DropoutNd
 
 from recunlearn.circuits.path import METHODS, Method
-from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.circuits.plan import GRANULARITIES, ComponentPlan
 from recunlearn.foundation.errors import TraceError, UsageError, near_miss
 from recunlearn.subjects.contract import Batch
 
@@ -24,6 +24,14 @@ def check_options(method: Method, n_steps: int, internal_batch_size: int | None)
             f"internal_batch_size must be at least 1, but got {internal_batch_size}. Leave it out for the "
             "whole batch at once."
         )
+
+
+def check_granularity(**given: str) -> None:
+    """Refuse an unknown granularity of sources or sinks."""
+    for option, value in given.items():
+        if value not in GRANULARITIES:
+            hint = near_miss(value, GRANULARITIES)
+            raise UsageError(f"Unknown {option} '{value}'.{hint} Choose one of: {', '.join(GRANULARITIES)}.")
 
 
 def check_batch(model: nn.Module, batch: Batch) -> None:

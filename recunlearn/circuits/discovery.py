@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from recunlearn.circuits.checks import check_granularity
 from recunlearn.circuits.field_pairs import pair_labels
 from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import Meeting, address, frozen, intercepted
@@ -20,8 +21,9 @@ from recunlearn.circuits.linearity import is_affine
 from recunlearn.circuits.naming import Seen, names_for
 from recunlearn.circuits.plan import Component, ComponentPlan, Granularity, Kind, Layout, labels_for
 from recunlearn.circuits.segments import Segment, segment_of
+from recunlearn.circuits.subject import Traceable
 from recunlearn.circuits.tables import Tables
-from recunlearn.foundation.errors import TraceError
+from recunlearn.foundation.errors import TraceError, UsageError
 from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
 Metric = Callable[[nn.Module, Batch], Tensor]
@@ -29,31 +31,36 @@ MINIMUM_EDGES = 100
 DEFAULT_GROUPS = 32
 _NOTHING = Segment((), frozenset(), (), False)
 SAMPLES = 7
+"""Samples that a forward pass is traced on: a number that no other axis is likely to have."""
 
 
 def discover(
-    model: nn.Module,
-    metric: Metric,
+    subject: Traceable,
     batch: Batch,
-    hints: PlanHints,
+    *,
     groups: int | None = None,
     granularity: Granularity = "group",
+    sinks: Granularity = "module",
 ) -> ComponentPlan:
     """Trace one forward pass and return its plan.
 
     Args:
-        model: any module; brought to eval mode and back.
-        metric: ``metric(model, batch) -> [B]``, the value that edges explain.
-        batch: a few samples (at least 2).
-        hints: names of fields, row ranges, padding.
+        subject: a model with a metric; the model is brought to eval mode and back.
+        batch: a few samples, at least 2; the first :data:`SAMPLES` are used.
         groups: groups of each component; None: 32, doubled until a circuit has 100 edges or every unit
             is its own group.
         granularity: what is apart in a source of edges.
+        sinks: what is apart in a sink of edges; every part costs a backward segment of its own.
 
     Raises:
         TraceError: no embedding look-up feeds the metric, or the pass cannot be cut.
+        UsageError: fewer than two samples, or an unknown granularity.
     """
-    search, value = _searched(model, metric, batch, hints)
+    check_granularity(granularity=granularity, sinks=sinks)
+    if len(batch) < 2:
+        raise UsageError(f"A plan needs at least 2 samples to be found with, but got {len(batch)}.")
+    model = subject.model
+    search, value = _searched(model, subject.log_likelihood, batch[:SAMPLES], subject.hints())
     _check(value)
     search.settle_affine()
     end = segment_of(value, search.leaves)
@@ -63,7 +70,7 @@ def discover(
             "or input row. Choose another model."
         )
     search.settle_names(end)
-    return _with_groups(search, end.parents, groups, granularity)
+    return _with_groups(search, end.parents, groups, granularity, sinks)
 
 
 def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) -> tuple["_Search", Tensor]:
@@ -242,13 +249,20 @@ class _Search:
 
 
 def _with_groups(
-    search: _Search, outputs: tuple[int, ...], groups: int | None, granularity: Granularity
+    search: _Search,
+    outputs: tuple[int, ...],
+    groups: int | None,
+    granularity: Granularity,
+    sinks: Granularity,
 ) -> ComponentPlan:
     """Split the components; without a number, finer until a circuit has enough edges."""
     k = groups or DEFAULT_GROUPS
     largest = max((c.shape[-1] for c in search.found if c.shape), default=1)
     while True:
-        components = tuple(replace(c, labels=search.labels(c, k, granularity)) for c in search.found)
+        components = tuple(
+            replace(c, labels=search.labels(c, k, granularity), sink_labels=search.labels(c, k, sinks))
+            for c in search.found
+        )
         plan = ComponentPlan(
             components, outputs, dict(search.aliases), search.clones, search.pairs, search.direct
         )
@@ -256,8 +270,3 @@ def _with_groups(
         if fixed or len(plan.edges) >= MINIMUM_EDGES or k >= largest:
             return plan
         k *= 2
-
-
-def tiny(batch: Batch) -> Batch:
-    """A few samples, enough to trace a forward pass: a number that no other axis is likely to have."""
-    return batch[:SAMPLES] if len(batch) > 1 else batch.tile(2)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.foundation.records import CircuitGraph
 
 OUTPUT = "output"
@@ -17,6 +18,7 @@ OUTPUT = "output"
 Kind = Literal["source", "module", "product"]
 Layout = Literal["vector", "positions", "fields", "heads"]
 Granularity = Literal["module", "group", "head", "unit"]
+GRANULARITIES: tuple[Granularity, ...] = get_args(Granularity)
 """``module``: components are whole; ``group``: k groups of dimensions, fields and heads apart; ``head``:
 fields and heads apart, the rest whole; ``unit``: every dimension (of every field, heads apart)."""
 
@@ -82,11 +84,11 @@ class Component:
         if parts == 1:
             return [values]
         if self.layout == "heads":
-            at = torch.arange(parts).view(-1, *([1] * (len(self.shape) - 1))).expand(self.shape)
+            at = torch.arange(parts).view(-1, *([1] * (len(self.shape) - 1)))
         elif self.layout == "fields":
-            at = torch.arange(values[0].numel()).mul(parts).floor_divide(values[0].numel()).view(self.shape)
+            at = (torch.arange(values[0].numel()) // (values[0].numel() // parts)).view(self.shape)
         else:
-            at = torch.arange(self.shape[-1]).mul(parts).floor_divide(self.shape[-1]).expand(self.shape)
+            at = torch.arange(self.shape[-1]) // -(-self.shape[-1] // parts)
         at = at.to(values.device)
         return [values * (at == h) for h in range(parts)]
 
@@ -169,6 +171,33 @@ class ComponentPlan:
             parts = 1 if v == end else len(self.components[v].sink_labels)
             found += [(u, v, h) for h in range(parts) for u in parents]
         return tuple(found)
+
+    @cached_property
+    def segments(self) -> int:
+        """Backward segments of one sweep: one a sink, or one a part of it."""
+        return len({(v, h) for _, v, h in self.reads})
+
+    def number(self, name: str) -> int:
+        """Number of a component by its name; :data:`OUTPUT` is the last.
+
+        Raises:
+            UsageError: there is none (with the near miss and the names).
+        """
+        names = self.graph.nodes
+        if name not in names:
+            hint = near_miss(name, names)
+            raise UsageError(f"The plan has no component '{name}'.{hint} It has: {', '.join(names)}.")
+        return names.index(name)
+
+    def columns_of(self, source: str | None = None, sink: str | None = None) -> list[int]:
+        """Columns of the edges that leave a component, that enter one, or both.
+
+        Raises:
+            UsageError: unknown name.
+        """
+        u, v = (None if name is None else self.number(name) for name in (source, sink))
+        joined = enumerate(zip(self.graph.source, self.graph.sink, strict=True))
+        return [e for e, (a, b) in joined if u in (None, a) and v in (None, b)]
 
     @cached_property
     def columns(self) -> Mapping[tuple[int, int, int], slice]:

@@ -47,7 +47,7 @@ class Pass:
     value: Tensor = field(default_factory=lambda: torch.empty(0))
 
     def take(self, v: int) -> Tensor | None:
-        """Segment output of component v (or the metric) and its leaf are given away, so that memory is freed."""
+        """Give away the segment of component v (or the metric), and its leaf: memory is freed on the way."""
         if v == len(self.before):
             return self.value
         segment, self.before[v], self.leaves[v] = self.before[v], None, None

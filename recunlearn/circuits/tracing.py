@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions
-from recunlearn.circuits.discovery import SAMPLES, discover, tiny
+from recunlearn.circuits.discovery import SAMPLES, discover
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.circuits.trust import check_trust
 from recunlearn.foundation.errors import TraceError
@@ -61,11 +61,14 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     first = next(subject.batches(batch_size=SAMPLES, per_entity=1, seed=seed), None)
     if first is None:
         raise TraceError("There are no training interactions to trace. Check the data set and its split.")
-    model, hints = subject.model, subject.hints()
-    plan = discover(model, subject.log_likelihood, tiny(first), hints, settings.groups, settings.granularity)
-    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), tiny(first))
+    if len(first) == 1:
+        first = first.tile(2)
+    plan = discover(
+        subject, first, groups=settings.groups, granularity=settings.granularity, sinks=settings.sinks
+    )
+    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), first)
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
-    on_cpu = all(p.device.type == "cpu" for p in model.parameters())
+    on_cpu = all(p.device.type == "cpu" for p in subject.model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1
     return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
 

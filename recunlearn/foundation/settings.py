@@ -42,6 +42,8 @@ class CircuitSettings(Settings):
     """Where the path starts: population mean per table, zeros, or another entity's vectors."""
     granularity: Literal["module", "group", "head", "unit"] = "group"
     """What is apart in a source of edges: nothing, ``groups`` parts, fields and heads, every dimension."""
+    sinks: Literal["module", "group", "head", "unit"] = "module"
+    """What is apart in a sink of edges; every part costs a backward segment of its own."""
     groups: int | None = Field(None, ge=1)
     """Groups each source's dimensions are split into; None: 32, or more until a circuit has 100 edges."""
     per_user: int | None = Field(None, ge=1)

@@ -30,6 +30,12 @@ class Batch:
     columns: Mapping[str, Tensor]
     entity: Tensor
 
+    @staticmethod
+    def of(**columns: Tensor) -> "Batch":
+        """Samples that belong to nobody in particular: each is its own entity."""
+        first = next(iter(columns.values()))
+        return Batch(columns, torch.arange(len(first), device=first.device))
+
     def __len__(self) -> int:
         """Return the number of samples B."""
         return len(self.entity)

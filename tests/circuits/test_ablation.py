@@ -21,8 +21,9 @@ def ablation(net, groups=2, *, metric=score, hints=None, **options):
     model, batch = net()
     rows = options.pop("rows", 4096)
     hints = HINTS[net] if hints is None else hints
-    plan = discover(model, metric, batch, hints, groups)
-    return Ablation(EdgeAttribution(ModuleSubject(model, metric, hints), plan, **options), batch, rows=rows)
+    subject = ModuleSubject(model, metric, hints)
+    plan = discover(subject, batch, groups=groups)
+    return Ablation(EdgeAttribution(subject, plan, **options), batch, rows=rows)
 
 
 def column(run, source, sink=None):
@@ -230,8 +231,8 @@ def test_the_model_is_left_as_it_was():
     model, batch = neumf()
     model.train()
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    plan = discover(model, score, batch, PlanHints(), 2)
-    run = Ablation(EdgeAttribution(ModuleSubject(model, score), plan), batch)
+    subject = ModuleSubject(model, score)
+    run = Ablation(EdgeAttribution(subject, discover(subject, batch, groups=2)), batch)
     run.single()
     assert model.training
     assert all(p.requires_grad for p in model.parameters())

@@ -23,8 +23,8 @@ def engine_for(name: str, **options: object) -> tuple[EdgeAttribution, Batch]:
     kind = options.pop("kind", EdgeAttribution)
     groups = options.pop("groups", 2)
     model, batch = NETS[name](**options.pop("net", {}))
-    plan = discover(model, score, batch, HINTS[name], groups)
-    return kind(ModuleSubject(model, score, HINTS[name]), plan, **options), batch
+    subject = ModuleSubject(model, score, HINTS[name])
+    return kind(subject, discover(subject, batch, groups=groups), **options), batch
 
 
 def leaving(plan: ComponentPlan, edges: Tensor, component: int) -> Tensor:
@@ -40,7 +40,7 @@ def leaving(plan: ComponentPlan, edges: Tensor, component: int) -> Tensor:
 
 def test_plan_of_neumf_has_the_seven_edges_of_its_graph():
     model, batch = neumf()
-    plan = discover(model, score, batch, PlanHints(), groups=1)
+    plan = discover(ModuleSubject(model, score), batch, groups=1)
     assert set(plan.edges) == {
         "user -> gmf",
         "item -> gmf",
@@ -54,7 +54,7 @@ def test_plan_of_neumf_has_the_seven_edges_of_its_graph():
 
 def test_plan_of_attention_finds_both_products_the_residual_and_the_norm():
     model, batch = attention()
-    plan = discover(model, score, batch, HINTS["attention"], groups=1)
+    plan = discover(ModuleSubject(model, score, HINTS["attention"]), batch, groups=1)
     edges = set(plan.edges)
     assert {"attention.0.query -> attention.0.score", "attention.0.key -> attention.0.score"} <= edges
     assert {"attention.0 -> norm.0", "item -> norm.0", "position -> norm.0", "item.target -> score"} <= edges
@@ -257,7 +257,7 @@ def test_a_model_without_look_ups_is_refused():
     model = nn.Linear(3, 1)
     batch = Batch({"x": torch.randn(4, 3)}, torch.arange(4))
     with pytest.raises(TraceError, match="does not depend on any embedding look-up"):
-        discover(model, lambda m, b: m(b.columns["x"])[:, 0], batch, PlanHints())
+        discover(ModuleSubject(model, lambda m, b: m(b.columns["x"])[:, 0]), batch)
 
 
 class Wavering(nn.Module):
@@ -274,8 +274,8 @@ class Wavering(nn.Module):
 
 def test_a_model_that_changes_its_way_is_refused_not_scored():
     model, batch = Wavering(), Batch({"i": torch.arange(4)}, torch.arange(4))
-    plan = discover(model, lambda m, b: m(b.columns["i"]), batch, PlanHints())
-    engine = EdgeAttribution(ModuleSubject(model, lambda m, b: m(b.columns["i"])), plan)
+    subject = ModuleSubject(model, lambda m, b: m(b.columns["i"]))
+    engine = EdgeAttribution(subject, discover(subject, batch[:3]))
     with pytest.raises(TraceError, match="never met 'score'"):
         engine.attribute(batch, n_steps=4)
 
@@ -285,8 +285,8 @@ def test_a_pass_that_fails_for_other_batches_is_one_sentence():
         return score(model, batch).view(4)
 
     model, batch = neumf()
-    plan = discover(model, only_four, batch[:4], PlanHints())
-    engine = EdgeAttribution(ModuleSubject(model, only_four), plan)
+    subject = ModuleSubject(model, only_four)
+    engine = EdgeAttribution(subject, discover(subject, batch[:4]))
     with pytest.raises(TraceError, match=r"NeuMF cannot be traced: .* fails \(shape '\[4\]' is invalid"):
         engine.attribute(batch[:4], n_steps=4)
 
@@ -296,24 +296,21 @@ def test_scores_that_are_no_numbers_are_refused():
     with torch.no_grad():
         model.out.bias.fill_(float("nan"))
     with pytest.raises(TraceError, match="not finite"):
-        discover(model, score, batch, PlanHints())
+        discover(ModuleSubject(model, score), batch)
 
 
 def test_a_metric_without_one_value_a_sample_is_refused():
     model, batch = neumf()
     with pytest.raises(TraceError, match=r"shape \[B\], but got \(\)"):
-        discover(model, lambda m, b: score(m, b).sum(), batch, PlanHints())
+        discover(ModuleSubject(model, lambda m, b: score(m, b).sum()), batch)
 
 
 def test_affine_layers_are_found_and_nothing_else():
     model, batch = neumf()
-    plan = discover(model, score, batch, PlanHints())
+    plan = discover(ModuleSubject(model, score), batch)
     names = [plan.components[i].name for i in plan.affine]
     assert names == ["hidden"]  # "out" follows a tanh and a product
     assert {plan.components[i].name for i in plan.idle} == {"user.mlp", "item.mlp"}
     model, batch = attention()
-    assert discover(model, score, batch, HINTS["attention"]).affine == tuple(
-        i
-        for i, c in enumerate(discover(model, score, batch, HINTS["attention"]).components)
-        if c.place in ("q", "k", "v")
-    )
+    plan = discover(ModuleSubject(model, score, HINTS["attention"]), batch)
+    assert {plan.components[i].place for i in plan.affine} == {"q", "k", "v"}

@@ -1,0 +1,220 @@
+"""The public face of edge attribution: names, parts of sinks, refusals, bounded memory."""
+
+import warnings
+
+import pytest
+import torch
+from nets import attention, neumf, score
+from torch import nn
+
+from recunlearn.circuits.attribution import EdgeAttribution
+from recunlearn.circuits.discovery import discover
+from recunlearn.circuits.subject import ModuleSubject
+from recunlearn.foundation.errors import TraceError, UsageError
+from recunlearn.subjects.contract import Batch, PlanHints
+
+HINTS = {neumf: PlanHints(), attention: PlanHints(padding={"item": 0})}
+
+
+def engine_of(net, *, metric=score, **options):
+    model, batch = net()
+    subject = ModuleSubject(model, metric, HINTS[net])
+    return EdgeAttribution(subject, discover(subject, batch, **options)), batch
+
+
+@pytest.mark.parametrize("net", [neumf, attention])
+@pytest.mark.parametrize("method", ["eap-ig", "conductance"])
+def test_parts_of_a_sink_sum_to_the_whole_sink(net, method):
+    whole, batch = engine_of(net, groups=2)
+    split, _ = engine_of(net, groups=2, sinks="unit")
+    a, b = (e.attribute(batch, n_steps=6, method=method) for e in (whole, split))
+    assert b.shape[1] > a.shape[1]
+    assert split.plan.segments > whole.plan.segments
+    for (u, v, _), columns in whole.plan.columns.items():
+        parts = [b[:, s] for (x, y, _), s in split.plan.columns.items() if (x, y) == (u, v)]
+        torch.testing.assert_close(torch.stack(parts).sum(0), a[:, columns])
+
+
+def test_part_of_a_linear_sink_by_hand():
+    """Group to group: S(a, b) = sum over a of change_u[a] W[b, a] g_v[b], with g_v the mean gradient."""
+    engine, batch = engine_of(neumf, groups=4, sinks="unit")
+    plan, model = engine.plan, engine.model
+    edges = engine.attribute(batch, n_steps=8)
+    hidden = next(i for i, c in enumerate(plan.components) if c.place == "hidden")
+    out = next(i for i, c in enumerate(plan.components) if c.place == "out")
+    user = next(i for i, c in enumerate(plan.components) if c.table == "user_mlp")
+    ends = engine.ends(batch)
+    # What leaves "hidden" towards "out" is change_hidden * g_hidden, unit by unit.
+    leaving = edges[:, plan.columns[hidden, out, 0]]
+    g = leaving / ends.changes[hidden]
+    for b in range(3):
+        expected = ends.changes[user] * model.hidden.weight[b, :4] * g[:, b : b + 1]
+        torch.testing.assert_close(edges[:, plan.columns[user, hidden, b]], expected, rtol=1e-6, atol=1e-9)
+
+
+def test_edges_carry_the_names_of_both_parts():
+    plan = engine_of(attention, granularity="unit", sinks="unit")[0].plan
+    assert len(set(plan.edges)) == len(plan.edges)
+    assert plan.graph.sink_group.count("") < len(plan.edges)
+    for e in (0, len(plan.edges) // 2, len(plan.edges) - 1):
+        g = plan.graph
+        source = g.nodes[g.source[e]] + g.source_group[e]
+        assert plan.edges[e] == f"{source} -> {g.nodes[g.sink[e]]}{g.sink_group[e]}"
+
+
+def test_captums_conventions():
+    engine, batch = engine_of(neumf)
+    edges = engine.attribute(batch, n_steps=4)
+    both = engine.attribute(batch, n_steps=4, return_convergence_delta=True)
+    assert isinstance(edges, torch.Tensor)
+    assert torch.equal(both[0], edges)
+    assert both[1].shape == (len(batch),)
+    sources = [e for s in engine.plan.sources for e in engine.plan.columns_of(engine.plan.graph.nodes[s])]
+    change = engine.explain(batch, n_steps=4).change
+    torch.testing.assert_close(edges[:, sources].sum(1) - change, both[1])
+
+
+def test_names_that_do_not_exist_are_refused_with_the_near_miss():
+    plan = engine_of(neumf)[0].plan
+    name = plan.graph.nodes[0]
+    with pytest.raises(UsageError, match=rf"no component '{name}x'\. Did you mean {name}\?"):
+        plan.number(f"{name}x")
+    assert plan.number("output") == len(plan.components)
+    entering = plan.columns_of(sink="output")
+    assert entering == [e for e, v in enumerate(plan.graph.sink) if v == len(plan.components)]
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"n_steps": 0}, "at least 2 steps, but got n_steps=0"),
+        ({"n_steps": 1}, "at least 2 steps"),
+        ({"internal_batch_size": 0}, "internal_batch_size must be at least 1, but got 0"),
+        ({"method": "eap_ig"}, r"Unknown edge score 'eap_ig'\. Did you mean eap-ig\?"),
+    ],
+)
+def test_options_that_make_no_sense(options, sentence):
+    engine, batch = engine_of(neumf)
+    with pytest.raises(UsageError, match=sentence):
+        engine.attribute(batch, **options)
+
+
+def test_unknown_granularity():
+    with pytest.raises(UsageError, match=r"Unknown sinks 'heads'\. Did you mean head\?"):
+        engine_of(neumf, sinks="heads")
+
+
+def test_an_empty_batch():
+    engine, batch = engine_of(neumf)
+    with pytest.raises(UsageError, match="The batch is empty"):
+        engine.attribute(batch[:0])
+
+
+def test_one_sample_is_too_few_for_a_plan():
+    model, batch = neumf()
+    with pytest.raises(UsageError, match="at least 2 samples to be found with, but got 1"):
+        discover(ModuleSubject(model, score), batch[:1])
+
+
+def test_a_batch_on_another_device():
+    engine, batch = engine_of(neumf)
+    with pytest.raises(UsageError, match=r"model is on cpu, but the column 'user' of the batch on meta"):
+        engine.attribute(batch.to("meta"))
+
+
+def test_dropout_that_is_on_is_refused():
+    model, batch = neumf()
+    model.act = nn.Sequential(nn.Tanh(), nn.Dropout(0.5)).eval()
+    subject = ModuleSubject(model, score)
+    engine = EdgeAttribution(subject, discover(subject, batch))
+    engine.attribute(batch, n_steps=2)
+    model.train()
+    with pytest.raises(UsageError, match=r"Dropout is on \('act.1', p=0.5\)"):
+        engine.attribute(batch, n_steps=2)
+
+
+def test_a_component_that_is_no_number_is_named():
+    engine, batch = engine_of(neumf)
+    name = next(c.name for c in engine.plan.components if c.place == "hidden")
+    with torch.no_grad():
+        engine.model.hidden.weight.fill_(float("inf"))
+    with pytest.raises(TraceError, match=f"component '{name}' is not a finite number"):
+        engine.attribute(batch)
+
+
+def test_a_gradient_that_is_no_number_is_named():
+    """sqrt(0) has no derivative: the metric is finite, the edge is not."""
+    model, batch = neumf()
+    subject = ModuleSubject(model, lambda m, b: score(m, b) + (m.user(b.columns["user"]) * 0).sum(-1).sqrt())
+    engine = EdgeAttribution(subject, discover(subject, batch, groups=1))
+    with pytest.raises(TraceError, match=r"along the edge 'user.* -> output' is not a finite number"):
+        engine.attribute(batch)
+
+
+def test_a_baseline_that_equals_the_input_is_said():
+    engine, batch = engine_of(neumf)
+    with torch.no_grad():
+        for table in (engine.model.user, engine.model.user_mlp, engine.model.item, engine.model.item_mlp):
+            table.weight[1:] = 0.0  # the mean row is not zero: row 0 is not
+            table.weight[0] = 0.0
+    found = engine.explain(batch, n_steps=3)
+    assert found.degenerate.all()
+    assert (found.edges == 0).all()
+    other, batch = engine_of(neumf)
+    assert not other.explain(batch, n_steps=3).degenerate.any()
+
+
+def test_memory_is_bounded_by_the_tile_whatever_the_batch():
+    """No pass ever sees more rows than internal_batch_size samples times n_steps."""
+    seen = []
+
+    def counted(model, batch):
+        seen.append(len(batch))
+        return score(model, batch)
+
+    engine, batch = engine_of(neumf, metric=counted)
+    long = batch.tile(40)
+    seen.clear()
+    engine.attribute(long, n_steps=4, internal_batch_size=5)
+    assert max(seen) <= 5 * 4
+    assert sum(seen) >= len(long) * 4
+
+
+@pytest.mark.parametrize("method", ["eap-ig", "conductance"])
+def test_the_order_of_the_batch_does_not_matter(method):
+    engine, batch = engine_of(attention)
+    order = torch.tensor([2, 0, 1])
+    a, b = (engine.attribute(x, n_steps=5, method=method) for x in (batch, batch[order]))
+    torch.testing.assert_close(b, a[order])
+
+
+class Shared(nn.Module):
+    """Two linear layers read one and the same activation: their segments share the tanh."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table, self.a, self.b, self.c = (
+            nn.Embedding(6, 4),
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+            nn.Linear(4, 4),
+        )
+
+    def forward(self, index):
+        x = torch.tanh(self.a(self.table(index)))
+        return (self.b(x) * self.c(x)).sum(-1)
+
+
+def test_segments_that_share_an_operation():
+    """Freed for the first of them, it would be gone for the second."""
+    batch = Batch.of(index=torch.arange(6))
+    subject = ModuleSubject(Shared().double().eval(), lambda m, b: m(b.columns["index"]))
+    engine = EdgeAttribution(subject, discover(subject, batch, groups=1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        first = engine.attribute(batch, n_steps=6, internal_batch_size=2)
+    assert engine.shared
+    torch.testing.assert_close(engine.attribute(batch, n_steps=6), first)
+    found = engine.explain(batch, n_steps=24)
+    torch.testing.assert_close(found.delta, torch.zeros(6).double(), rtol=0, atol=1e-9)
