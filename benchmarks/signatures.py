@@ -9,6 +9,7 @@ import argparse
 
 import numpy as np
 
+from recunlearn.difficulty.signatures import SIGNATURES
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.report.signature_table import markdown
 from recunlearn.studies.circuit_signatures import SignatureReport, circuit_signatures
@@ -39,12 +40,11 @@ def main() -> None:
 
 
 def table(reports: dict[str, SignatureReport], cell) -> str:
-    titles = {s.key: s.title for r in reports.values() for c in r.comparisons for s in c.signatures}
     lines = [f"| | {' | '.join(reports)} |", "| --- " * (len(reports) + 1) + "|"]
-    for key, title in titles.items():
-        cells = [cell(report, key) for report in reports.values()]
+    for signature in SIGNATURES:
+        cells = [cell(report, signature.key) for report in reports.values()]
         if any(cells):
-            lines.append(f"| {title} | {' | '.join(cells)} |")
+            lines.append(f"| {signature.title} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 

@@ -125,7 +125,7 @@ def compare(
         RecunlearnError: the circuits hold no graph.
     """
     shape = shapes(circuits)
-    known: NDArray[np.bool_] = np.isfinite(np.stack(list(shape.values()))).all(0)
+    known = ~np.isnan(np.sum(list(shape.values()), axis=0))
     easy, hard = easy[known[easy]], hard[known[hard]]
     if min(len(easy), len(hard)) < LEAST:
         reason = (

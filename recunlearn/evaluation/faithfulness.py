@@ -64,14 +64,19 @@ def agreement(
         raise ValueError("Effects and scores must be finite numbers.")
     constant = [n for n, v in (("exact effects", x), ("scores", y)) if not v.size or np.ptp(v) == 0]
     if constant:
-        why = f"the {' and the '.join(constant)} are all equal"
-        names = ("spearman", "pearson", "interval", "per_sample")
-        return Agreement(None, None, None, None, *_signs(x, y), reasons=dict.fromkeys(names, why))
+        reasons = dict.fromkeys(
+            ("spearman", "pearson", "interval", "per_sample"),
+            f"the {' and the '.join(constant)} are all equal",
+        )
+        if not x.any():
+            reasons |= dict.fromkeys(("sign", "sign_weighted"), "no edge has an effect")
+        return Agreement(None, None, None, None, *_signs(x, y), reasons=reasons)
     pooled, one = (_Ranks(x), _Ranks(y)), np.ones(x.shape[1])
     each = [_spearman(_Ranks(a), _Ranks(b), one) for a, b in zip(x, y, strict=True)]
     rows = [rho for rho in each if rho is not None]
     units = np.arange(len(x)) if units is None else units
-    single, reasons = len(np.unique(units)) < 2, {}
+    single = len(np.unique(units)) < 2
+    reasons = {}
     if single:
         reasons["interval"] = "one sample cannot be resampled"
     if not rows:

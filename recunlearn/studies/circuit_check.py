@@ -26,6 +26,8 @@ from recunlearn.subjects.contract import Batch, Subject
 CLOSE = 0.95
 """Spearman with exact ablation below which circuits are called doubtful."""
 
+RENAMED = {"spearman": "spearman_exact"}
+
 
 @dataclass(frozen=True)
 class CircuitCheck:
@@ -94,9 +96,9 @@ def check_subject(
     exact, scores = runs.joined(lambda p: p.single()), measures.scores_of(run, runs)
     _check_finite(exact, scores)
     advance(1)
-    close = agreement(exact, scores, runs.users, seed=seed)
     curves = measures.curves(runs, scores, seed)
     advance(1)
+    close = agreement(exact, scores, runs.users, seed=seed)
     summary: dict[str, Any] = {
         "spearman_exact": close.spearman,
         "interval": close.interval,
@@ -104,7 +106,7 @@ def check_subject(
         "cpr": None,
         "cmd": None,
         "cpr_above_random": None,
-        "reasons": dict(close.reasons),
+        "reasons": {RENAMED.get(name, name): why for name, why in close.reasons.items()},
         "samples": len(exact),
         "users": len(np.unique(runs.users)),
         "edges": exact.shape[1],
