@@ -16,7 +16,7 @@ OPERATIONS = ("linear", "product", "concatenation", "skip", "norm")
 
 
 class RandomGraph(nn.Module):
-    """Each node reads one or two earlier ones; the score sums the last node and a linear read of all leaves."""
+    """Each node reads one or two earlier ones; the score reads the last node and both look-ups."""
 
     def __init__(self, nodes: list[tuple[str, int, int]], seed: int) -> None:
         super().__init__()
@@ -35,8 +35,8 @@ class RandomGraph(nn.Module):
 
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
         known = [self.first(a), self.second(b)]
-        for i, (operation, x, y) in enumerate(self.nodes):
-            x, y = known[x % len(known)], known[y % len(known)]
+        for i, (operation, first, second) in enumerate(self.nodes):
+            x, y = known[first % len(known)], known[second % len(known)]
             layer = self.layers[str(i)] if operation != "product" else None
             if operation == "linear":
                 known.append(layer(torch.tanh(x)))
