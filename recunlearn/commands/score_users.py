@@ -7,6 +7,9 @@ import typer
 
 Toml = Annotated[Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")]
 
+CIRCUITS = ("per_user", "steps", "path", "baseline", "granularity", "sinks")
+"""Options that are settings of the circuits under the same name."""
+
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
@@ -44,6 +47,14 @@ def score_users(
     baseline: Annotated[
         Literal["mean", "zero", "counterfactual"] | None,
         typer.Option(help="Start of the path. (default: mean)"),
+    ] = None,
+    granularity: Annotated[
+        Literal["module", "group", "head", "unit"] | None,
+        typer.Option(help="What is apart in a source of edges. (default: group)"),
+    ] = None,
+    sinks: Annotated[
+        Literal["module", "group", "head", "unit"] | None,
+        typer.Option(help="What is apart in a sink; the cost is told before. (default: module)"),
     ] = None,
     anchors: Annotated[
         Literal["probe", "bilevel"] | None, typer.Option(help="Where anchors come from. (default: probe)")
@@ -93,6 +104,8 @@ def score_users(
         edge_score=edge_score,
         path=path,
         baseline=baseline,
+        granularity=granularity,
+        sinks=sinks,
         anchors=anchors,
         outcome=outcome,
         similarity=similarity,
@@ -125,9 +138,7 @@ def run_settings(config: Path | None, checkpoint: Path | None, **asked: Any) -> 
     paper = asked["similarity"] == "paper"
     options: dict[str, Any] = given(
         **{k: asked[k] for k in ("dataset", "model", "seed", "min_rating", "device", "threads")},
-        circuits=given(
-            score=asked["edge_score"], **{k: asked[k] for k in ("per_user", "steps", "path", "baseline")}
-        ),
+        circuits=given(score=asked["edge_score"], **{k: asked[k] for k in CIRCUITS}),
         anchors=given(source=asked["anchors"], outcome=asked["outcome"]),
         similarity=given(preset="paper" if paper else None, measure=None if paper else asked["similarity"]),
         training=given(epochs=asked["epochs"], params=parameters(asked["set_"] or [])),

@@ -113,8 +113,9 @@ def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
         cap = settings.circuits.per_user
         total = int((counts if cap is None else np.minimum(counts, cap)).sum())
         limit = "" if cap is None else f", at most {cap} of a user"
+        edges = f"{len(engine.plan.edges)} edges{_parts(engine)}"
         listener.say(
-            f"Tracing {total:,} interactions{limit} along {len(engine.plan.edges)} edges takes about "
+            f"Tracing {total:,} interactions{limit} along {edges} takes about "
             f"{_duration(_expected_seconds(engine, total))}."
         )
         return trace(engine, seed=settings.seed, advance=listener.stage("Tracing circuits", total))
@@ -151,6 +152,12 @@ def _kept(kind: type[Any], folder: Any, run: Callable[[], Any]) -> Any:
     record = run()
     save_record(record, folder)
     return record
+
+
+def _parts(engine: Tracer) -> str:
+    """What split sinks cost."""
+    sinks, segments = len({v for _, v, _ in engine.plan.reads}), engine.plan.segments
+    return f" (sinks in parts: {segments} backward segments, not {sinks})" if segments > sinks else ""
 
 
 def _expected_seconds(engine: Tracer, total: int) -> float:
