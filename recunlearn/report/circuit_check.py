@@ -113,7 +113,8 @@ def _stability(s: Mapping[str, Any]) -> list[Part]:
         for columns in [("spearman", "per_sample", "jaccard")]
     ]
     header = ("what changes", "against", "Spearman", "per sample", "Jaccard, top 10 %")
-    return [Part("Stability of the edges", header, rows)]
+    reasons = dict.fromkeys(r["reason"] for found in s["stability"].values() for r in found if r["reason"])
+    return [Part("Stability of the edges", header, rows, " ".join(f"none: {why}" for why in reasons))]
 
 
 def figure(value: float | None, digits: int = 3) -> str:

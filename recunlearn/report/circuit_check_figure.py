@@ -14,6 +14,11 @@ from recunlearn.foundation.store import atomic_file
 Array = NDArray[np.float64]
 MOST_POINTS = 8000
 BLUE, ORANGE, GREY = "#1f6fb4", "#d9822b", "#7f7f7f"
+STYLES = {
+    "absolute": (BLUE, "-", "strongest edges"),
+    "signed": (BLUE, ":", "strongest edges, for the item only"),
+    "complement": (ORANGE, "-", "all but the strongest edges"),
+}
 
 
 @dataclass(frozen=True)
@@ -45,14 +50,13 @@ def check_figure(summary: Mapping[str, Any], exact: Array, scores: Array) -> Che
     span = "" if low is None else f" [{low:.3f}, {high:.3f}]"
     rho = summary["spearman_exact"]
     known = "none" if rho is None else f"{rho:.3f}{span}"
-    names = {"signed": "signed", "absolute": "absolute", "complement": "complement"}
     curves = found["curves"] or {}
     random = found["random"]
     return CheckFigure(
         exact.ravel()[flat],
         scores.ravel()[flat],
         np.array([0, *found["sizes"]]) / found["sizes"][-1],
-        {title: _from_zero(curves[k]["f"], k) for k, title in names.items() if k in curves},
+        {name: _from_zero(curves[name]["f"], name) for name in STYLES if name in curves},
         None if random is None else (np.array([0, *random["f"]]), np.array([0, *random["sd"]])),
         f"{summary.get('model', '')} on {summary.get('dataset', '')}: Spearman with exact ablation {known}",
         found["reason"],
@@ -84,6 +88,7 @@ def _scatter(axes: Any, figure: CheckFigure) -> None:
     axes.set_yscale("symlog", linthresh=typical)
     axes.set_xticks(ticks, [f"{t:g}" for t in ticks])
     axes.set_yticks(ticks, [f"{t:g}" for t in ticks])
+    axes.minorticks_off()
     axes.axhline(0, color=GREY, lw=0.5)
     axes.axvline(0, color=GREY, lw=0.5)
     axes.plot([-largest, largest], [-largest, largest], color=GREY, lw=1, ls="--", label="equal")
@@ -102,14 +107,13 @@ def _lines(axes: Any, figure: CheckFigure) -> None:
         return
     x = 100 * figure.kept
     mean, sd = figure.random
-    styles = {"signed": (BLUE, "-"), "absolute": (BLUE, "--"), "complement": (ORANGE, "-")}
     for name, f in figure.lines.items():
-        colour, style = styles[name]
-        axes.plot(x, f, color=colour, ls=style, marker="o", ms=3, label=name)
-    axes.plot(x, mean, color=GREY, marker="o", ms=3, label="random, mean ± sd")
+        colour, style, label = STYLES[name]
+        axes.plot(x, f, color=colour, ls=style, marker="o", ms=3, label=label)
+    axes.plot(x, mean, color=GREY, marker="o", ms=3, label="random edges, mean ± sd")
     axes.fill_between(x, mean - sd, mean + sd, color=GREY, alpha=0.25, lw=0)
     for level in (0, 1):
         axes.axhline(level, color=GREY, lw=0.5)
-    axes.set_xlabel("edges kept (%)")
+    axes.set_xlabel("edges kept; of the complement: edges left out (%)")
     axes.set_ylabel("f: 0 = baseline, 1 = whole model")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=4, frameon=False)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)

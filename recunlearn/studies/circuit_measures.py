@@ -19,6 +19,7 @@ from recunlearn.evaluation.faithfulness import (
     jaccard,
     top_edges,
 )
+from recunlearn.foundation.errors import TraceError
 from recunlearn.foundation.settings import CircuitSettings
 from recunlearn.subjects.contract import Batch, Subject
 
@@ -208,10 +209,16 @@ def _rated(runs: Runs, exact: Array, scores: Array) -> dict[str, Any]:
 def stability(
     subject: Subject, runs: Runs, settings: CircuitSettings, seed: int
 ) -> dict[str, list[dict[str, Any]]]:
-    """How edges move with the steps, the baseline and the seed of the counterfactual baseline."""
+    """How edges move with the steps, the baseline and the seed of the counterfactual baseline.
 
-    def found(other_seed: int = seed, **changed: Any) -> Array:
-        return scores_of(tracer(subject, settings.model_copy(update=changed), other_seed), runs)
+    Settings that the model cannot be attributed with have no figures but a ``reason``.
+    """
+
+    def found(other_seed: int = seed, **changed: Any) -> Array | str:
+        try:
+            return scores_of(tracer(subject, settings.model_copy(update=changed), other_seed), runs)
+        except TraceError as error:
+            return str(error)
 
     finest, chosen = found(steps=STEPS[-1]), found()
     pair = found(baseline="counterfactual")
@@ -232,13 +239,21 @@ def stability(
     }
 
 
-def _alike(a: Array, b: Array) -> dict[str, Any]:
+def _alike(a: Array | str, b: Array | str) -> dict[str, Any]:
+    for refused in (a, b):
+        if isinstance(refused, str):
+            return {"spearman": None, "per_sample": None, "jaccard": None, "reason": refused}
+    return _overlap(np.asarray(a), np.asarray(b))
+
+
+def _overlap(a: Array, b: Array) -> dict[str, Any]:
     result = agreement(b, a, resamples=0)
     size = [max(1, round(TOP * a.shape[1]))]
     return {
         "spearman": result.spearman,
         "per_sample": result.per_sample,
         "jaccard": jaccard(top_edges(a, size)[0], top_edges(b, size)[0]),
+        "reason": result.reasons.get("spearman"),
     }
 
 
