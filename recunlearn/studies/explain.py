@@ -8,13 +8,12 @@ from typing import Any
 import pandas as pd
 
 from recunlearn.data.catalogue import list_data_sets, load_interactions
-from recunlearn.difficulty.anchors import choose_anchors
 from recunlearn.difficulty.explanation import Explanation, explain, sentence
-from recunlearn.foundation.errors import RecunlearnError, UsageError, near_miss
-from recunlearn.foundation.records import Anchors, CircuitGraph, Circuits, Outcomes, load_record
+from recunlearn.foundation.errors import UsageError, near_miss
+from recunlearn.foundation.records import CircuitGraph
 from recunlearn.foundation.settings import ScoreSettings
-from recunlearn.studies.keys import Keys, keys_for
-from recunlearn.studies.scoring import Listener, UserScores, is_stored, scored_users
+from recunlearn.studies.scoring import Listener, UserScores, is_stored
+from recunlearn.studies.stored import scored_run
 
 
 @dataclass(frozen=True)
@@ -52,48 +51,23 @@ def explained_user(
     """
     if not is_stored(settings, checkpoint):
         _check_known(user, settings.dataset)  # before anything is trained
-    listener = listener or Listener()
-    scores = scored_users(settings, checkpoint=checkpoint, listener=listener)
+    run = scored_run(settings, checkpoint=checkpoint, listener=listener)
+    scores, circuits = run.scores, run.circuits
     scored = scores.table[scores.table["cud"].notna()].reset_index(drop=True)
     place = scored.index[scored["user_id"] == user]
     if not len(place):
         raise UsageError(_without_score(user, scores.table, settings.dataset))
     rank = int(place[0])
     row = {str(column): value for column, value in scored.iloc[rank].items()}
-    keys = keys_for(settings, checkpoint)
-    circuits, anchors = _records(keys, listener)
-    if (graph := circuits.graph) is None:
-        raise RecunlearnError(
-            f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
-            "folder and run the command again."
-        )
-    told = explain(circuits, anchors, user, settings.similarity)
+    told = explain(circuits, run.anchors, user, settings.similarity)
     others = max(len(scored) - 1, 1)
     standing = {
         "band": row["band"],
         "below": float((scored["cud"] < row["cud"]).sum() / others),
         "above": float((scored["cud"] > row["cud"]).sum() / others),
     }
-    words = [sentence(who, told, graph, standing) for who in (f"User {user}", "This user")]
-    return ExplainedUser(row, rank + 1, len(scored), told, circuits.edges, graph, words[0], words[1], scores)
-
-
-def _records(keys: Keys, listener: Listener) -> tuple[Circuits, Anchors]:
-    """Circuits and anchors of a scored run; what is lost or damaged is made again."""
-    try:
-        return _read(keys)
-    except RecunlearnError:
-        from recunlearn.studies.score_stages import compute
-
-        compute(keys, listener)
-        return _read(keys)
-
-
-def _read(keys: Keys) -> tuple[Circuits, Anchors]:
-    circuits = load_record(Circuits, keys.circuits)
-    if keys.settings.anchors.source == "bilevel":
-        return circuits, load_record(Anchors, keys.probe)
-    return circuits, choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)
+    words = [sentence(who, told, run.graph, standing) for who in (f"User {user}", "This user")]
+    return ExplainedUser(row, rank + 1, len(scored), told, circuits.edges, run.graph, *words, scores)
 
 
 def _check_known(user: str, dataset: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from recunlearn.difficulty.anchors import choose_anchors
 from recunlearn.foundation.errors import RecunlearnError
-from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_record
+from recunlearn.foundation.records import Anchors, CircuitGraph, Circuits, Outcomes, load_record
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.studies.keys import Keys, keys_for
 from recunlearn.studies.scoring import Listener, UserScores, scored_users
@@ -18,13 +18,15 @@ class ScoredRun:
     Args:
         keys: settings and folders of the run.
         scores: the score table.
-        circuits, anchors: what the scores were made from; ``circuits`` hold their graph.
+        circuits, anchors: what the scores were made from.
+        graph: what the circuits' columns join.
     """
 
     keys: Keys
     scores: UserScores
     circuits: Circuits
     anchors: Anchors
+    graph: CircuitGraph
 
 
 def scored_run(
@@ -50,7 +52,7 @@ def scored_run(
             f"The circuits in {keys.circuits} were stored before circuits carried their graph. Delete that "
             "folder and run the command again."
         )
-    return ScoredRun(keys, scores, circuits, anchors)
+    return ScoredRun(keys, scores, circuits, anchors, circuits.graph)
 
 
 def _read(keys: Keys) -> tuple[Circuits, Anchors]:
