@@ -66,8 +66,17 @@ def explained_user(
         "below": float((scored["cud"] < row["cud"]).sum() / others),
         "above": float((scored["cud"] > row["cud"]).sum() / others),
     }
-    words = [sentence(who, told, run.graph, standing) for who in (f"User {user}", "This user")]
-    return ExplainedUser(row, rank + 1, len(scored), told, circuits.edges, run.graph, *words, scores)
+    return ExplainedUser(
+        row=row,
+        rank=rank + 1,
+        scored=len(scored),
+        told=told,
+        edges=circuits.edges,
+        graph=run.graph,
+        sentence=sentence(f"User {user}", told, run.graph, standing),
+        sentence_without_id=sentence("This user", told, run.graph, standing),
+        scores=scores,
+    )
 
 
 def _check_known(user: str, dataset: str) -> None:
