@@ -228,7 +228,8 @@ class _Search:
         self.seen.append(seen)
         affine = kind == "module" and is_affine(tensor)
         parents = seen.segment.parents
-        layout: Layout = "fields" if place in self.pairs else self._layout(shape, table)
+        paired = place in self.pairs and len(shape) == 2
+        layout: Layout = "fields" if paired else self._layout(shape, table)
         self.found.append(Component("", kind, place, call, shape, layout, ("",), parents, table, affine))
         return self._handed_out(leaf)
 
@@ -237,7 +238,7 @@ class _Search:
 
     def labels(self, c: Component, groups: int, granularity: Granularity) -> tuple[str, ...]:
         """Names of the groups of a component."""
-        if c.place in self.pairs and granularity != "module":
+        if c.layout == "fields" and c.place in self.pairs and granularity != "module":
             return pair_labels(self.hints.order)
         fields = self.hints.fields.get(c.table, ())
         return labels_for(c.shape, c.layout, groups, fields, granularity)

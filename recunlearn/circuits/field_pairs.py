@@ -13,11 +13,9 @@ MOST_FIELDS = 24
 """Above, the pairs (276 and more) would cost more than the model; the term stays whole."""
 
 
-def pair_products(fields: Tensor, summed: bool) -> Tensor:
-    """Products of all pairs f < g: ``[B, F, d]`` -> ``[B, F (F - 1) / 2, d]``, or ``[.., 1]`` (summed)."""
+def pair_products(fields: Tensor) -> Tensor:
+    """Inner products of all pairs f < g: ``[B, F, d]`` -> ``[B, F (F - 1) / 2, 1]``."""
     f, g = torch.triu_indices(fields.shape[1], fields.shape[1], offset=1, device=fields.device)
-    if not summed:
-        return fields.index_select(1, f) * fields.index_select(1, g)
     gram = torch.bmm(fields, fields.transpose(1, 2)).flatten(1)
     return gram.index_select(1, f * fields.shape[1] + g).unsqueeze(-1)
 
@@ -28,8 +26,12 @@ def pair_labels(fields: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def is_pairwise(inputs: Tensor, output: Tensor, fields: int) -> bool:
-    """Whether ``output`` can be the second-order term of ``fields`` stacked vectors ``inputs``."""
-    return inputs.dim() == 3 and inputs.shape[1] == fields <= MOST_FIELDS and output.dim() == 2
+    """Whether ``output``, one number a sample, is the second-order term of ``fields`` vectors ``inputs``.
+
+    Terms that are not summed over the dimensions (NFM) stay whole: their pairs would cost more than all else.
+    """
+    stacked = inputs.dim() == 3 and inputs.shape[1] == fields <= MOST_FIELDS
+    return stacked and output.shape[1:] == (1,)
 
 
 __all__ = ["MOST_FIELDS", "is_pairwise", "pair_labels", "pair_products"]

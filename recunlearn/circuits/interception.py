@@ -168,7 +168,7 @@ def intercepted(
             call = calls[name]
             calls[name] += 1
             if name in fields and is_pairwise(inputs[0], output, fields[name]):
-                return on_module(name, call, pair_products(inputs[0], output.shape[1] == 1)).sum(1)
+                return on_module(name, call, pair_products(inputs[0])).sum(1)
             if isinstance(output, Tensor):
                 return on_module(name, call, output)
             if isinstance(output, tuple) and output and isinstance(output[0], Tensor):

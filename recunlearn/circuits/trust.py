@@ -39,7 +39,12 @@ def check_trust(engine: EdgeAttribution, batch: Batch) -> None:
         raise _refusal(engine, "the edges of a sample depend on the other samples of its batch")
     gap = _gap(found, ends)
     if gap > LARGEST_GAP and _gap(engine.explain(batch, n_steps=FINE), ends) > max(LARGEST_GAP, gap / 2):
-        raise _refusal(engine, "the edges that leave its sources do not add up to the change of its score")
+        raise _refusal(
+            engine,
+            "the edges that leave its sources do not add up to the change of its score from the "
+            f"{engine.baseline} baseline",
+            " or baseline",
+        )
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
@@ -53,8 +58,9 @@ def _gap(found: EdgeAttributions, ends: Ends) -> float:
     return float(beyond.sum() / ends.change.abs().sum().clamp_min(ROUNDING * ROUNDING))
 
 
-def _refusal(engine: EdgeAttribution, reason: str) -> TraceError:
-    return TraceError(f"{type(engine.model).__name__} cannot be traced: {reason}. Choose another model.")
+def _refusal(engine: EdgeAttribution, reason: str, other: str = "") -> TraceError:
+    name = type(engine.model).__name__
+    return TraceError(f"{name} cannot be traced: {reason}. Choose another model{other}.")
 
 
 __all__ = ["check_trust"]

@@ -161,7 +161,10 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
         hint = near_miss(str(problem["loc"][-1]), allowed)
         return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed))}."
     says = problem["msg"].removeprefix("Value error, ")
-    return f"Setting '{place}' in {where}: {says}, but got {problem['input']!r}."
+    hint = ""
+    if problem["type"] == "literal_error":
+        hint = near_miss(str(problem["input"]), re.findall(r"'([^']*)'", problem["ctx"]["expected"]))
+    return f"Setting '{place}' in {where}: {says}, but got {problem['input']!r}.{hint}"
 
 
 def _fields(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:

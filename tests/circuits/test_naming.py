@@ -183,14 +183,21 @@ class SecondOrder(nn.Module):
         return out.sum(1, keepdim=True) if self.summed else out
 
 
-@pytest.mark.parametrize("summed", [True, False])
-def test_pairs_sum_to_the_second_order_term(summed: bool):
+def test_pairs_sum_to_the_second_order_term():
     x = torch.randn(5, 4, 3, dtype=torch.float64)
-    pairs = pair_products(x, summed)
-    torch.testing.assert_close(pairs.sum(1), SecondOrder(summed)(x))
-    expected = x[:, 1] * x[:, 3]  # the fifth of (0,1) (0,2) (0,3) (1,2) (1,3) (2,3)
-    torch.testing.assert_close(pairs[:, 4], expected.sum(1, keepdim=True) if summed else expected)
+    pairs = pair_products(x)
+    torch.testing.assert_close(pairs.sum(1), SecondOrder(summed=True)(x))
+    # the fifth of (0,1) (0,2) (0,3) (1,2) (1,3) (2,3)
+    torch.testing.assert_close(pairs[:, 4, 0], (x[:, 1] * x[:, 3]).sum(1))
     assert pair_labels(("a", "b", "c", "d"))[4] == ".pair(b,d)"
+
+
+def test_a_term_with_dimensions_stays_whole():
+    model, batch, subject = tiny_fm(summed=False)
+    plan = discover(subject, batch, groups=1)
+    assert not any("pair" in e for e in plan.edges)
+    found = EdgeAttribution(subject, plan, baseline="zero").explain(batch, n_steps=8)
+    torch.testing.assert_close(found.value, model(batch.columns["rows"]).detach())
 
 
 class TinyFM(nn.Module):
@@ -202,23 +209,29 @@ class TinyFM(nn.Module):
         return self.fm(self.fields(rows)).sum(1)
 
 
-@pytest.mark.parametrize("summed", [True, False])
-def test_a_factorisation_machine_is_split_into_pairs(summed: bool):
-    """Each pair's edge into the output is that pair's share: <x_f, x_g> itself, the metric being linear."""
+NAMES = ("user_id", "age", "item_id")
+
+
+def tiny_fm(summed: bool) -> tuple[TinyFM, Batch, ModuleSubject]:
     torch.manual_seed(0)
-    names = ("user_id", "age", "item_id")
-    hints = PlanHints(fields={"fields": names}, order=names, pairs=("fm",))
-    model, rows = TinyFM(summed).double(), torch.tensor([[0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8]])
-    batch = Batch({"rows": rows}, torch.arange(4))
+    hints = PlanHints(fields={"fields": NAMES}, order=NAMES, pairs=("fm",))
+    rows = torch.tensor([[0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8]])
+    model = TinyFM(summed).double()
     subject = ModuleSubject(model, lambda m, b: m(b.columns["rows"]), hints)
+    return model, Batch({"rows": rows}, torch.arange(4)), subject
+
+
+def test_a_factorisation_machine_is_split_into_pairs():
+    """Each pair's edge into the output is that pair's share: <x_f, x_g> itself, the metric being linear."""
+    model, batch, subject = tiny_fm(summed=True)
     plan = discover(subject, batch, groups=1)
     found = EdgeAttribution(subject, plan, baseline="zero").explain(batch, n_steps=8)
     edges = dict(zip(plan.edges, found.edges.T, strict=True))
     with torch.no_grad():
-        x = model.fields(rows)
+        x = model.fields(batch.columns["rows"])
     fm = next(c.name for c in plan.components if c.place == "fm")
     for f, g in ((0, 1), (0, 2), (1, 2)):
-        edge = edges[f"{fm}.pair({names[f]},{names[g]}) -> output"]
+        edge = edges[f"{fm}.pair({NAMES[f]},{NAMES[g]}) -> output"]
         torch.testing.assert_close(edge, (x[:, f] * x[:, g]).sum(1))
-    torch.testing.assert_close(found.value, model(rows).detach())
+    torch.testing.assert_close(found.value, model(batch.columns["rows"]).detach())
     assert found.delta.abs().max() < 1e-12

@@ -81,3 +81,10 @@ def test_a_byte_order_mark_is_no_mistake_and_a_folder_is_named(tmp_path):
 def test_missing_toml_names_the_option(tmp_path):
     with pytest.raises(UsageError, match=r"none\.toml does not exist\. Check the path given to --config"):
         read_toml(tmp_path / "none.toml")
+
+
+def test_a_choice_that_does_not_exist_has_a_near_miss():
+    with pytest.raises(
+        UsageError, match=r"'circuits.granularity' in x.toml: .* got 'grop'. Did you mean group\?"
+    ):
+        make_settings(ScoreSettings, {"circuits": {"granularity": "grop"}}, "x.toml")
