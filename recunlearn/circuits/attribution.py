@@ -160,7 +160,7 @@ class EdgeAttribution:
                 for at in range(0, len(batch), block)
             ]
             found = EdgeAttributions(*(torch.cat([getattr(p, f) for p in parts]) for f in vars(parts[0])))
-            if not torch.isfinite(found.edges).all():
+            if not torch.isfinite(found.delta).all():  # a bad edge makes it bad, whatever its column
                 self._name_the_culprit(batch, found.edges, method, n_steps)
         return found
 
@@ -173,9 +173,8 @@ class EdgeAttribution:
         edges, change = block.edges, block.value - block.base
         leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
         leaving[list(self.plan.source_columns)] = 1
-        still = [(block.changes[i] == 0).reshape(len(change), -1).all(1) for i in self.plan.sources]
-        degenerate = torch.stack(still).all(0)
-        return EdgeAttributions(edges, edges @ leaving - change, change, block.value, degenerate)
+        total = edges @ leaving
+        return EdgeAttributions(edges, total - change, change, block.value, block.degenerate(total))
 
     def _begun(self, batch: Batch, method: Method, n_steps: int) -> Block:
         like = next(self.model.parameters())

@@ -90,6 +90,13 @@ class Block:
                 found.append(known(leaf).detach()[-samples:] - known(low.leaves[i])[rows])
         return found
 
+    def degenerate(self, total: Tensor) -> Tensor:
+        """``[B]`` bool: no source moves; looked at only where the source edges sum to exactly 0."""
+        found = total == 0
+        for i in self.plan.sources if bool(found.any()) else ():
+            found[found.clone()] &= (self.changes[i][found] == 0).flatten(1).all(1)
+        return found
+
     def through_affine(self) -> None:
         """Edges into affine modules: their Jacobian is constant, so the summed gradient goes through once."""
         top = self.lines.top
