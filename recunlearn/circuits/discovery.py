@@ -153,10 +153,11 @@ class _Search:
         layer = None
         if not isinstance(weight, InputRows) and self.tables.origin(weight) is not None:
             layer = self.tables.propagations(weight)
-        tensor = compute()
-        return self._cut(
-            "source", "", call, tensor, Seen("source", table, _NOTHING, column=column, layer=layer), table
-        )
+        seen = Seen("source", table, _NOTHING, column=column, layer=layer)
+        leaf = self._cut("source", "", call, compute(), seen, table)
+        if isinstance(weight, InputRows):
+            self.found[-1] = replace(self.found[-1], order=weight.most_filled_first())
+        return leaf
 
     def on_product(self, call: int, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
         grads = [t for t in operands if t.requires_grad]

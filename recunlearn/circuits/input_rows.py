@@ -42,6 +42,10 @@ class InputRows:
         out.index_add_(0, self.ids[start:end].flatten(), self.values[start:end].flatten())
         return out / (end - start)
 
+    def most_filled_first(self) -> tuple[int, ...]:
+        """Columns by how often they are filled (items by popularity), ties by number."""
+        return tuple(self.mean(0, len(self)).argsort(descending=True, stable=True).tolist())
+
 
 class Scatter:
     """Follows, within one pass, what is taken from fixed tensors by an index of the batch."""

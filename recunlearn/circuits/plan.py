@@ -40,6 +40,7 @@ class Component:
         affine: a module whose output is an affine function of look-ups (or of such modules): it lies on a
             straight line along the path, and its Jacobian is the same at every point.
         attention: it belongs to an attention.
+        order: columns of an input row, the most filled first: groups are runs of this order; () for others.
         sink_labels: names of the parts that it is split into as a sink of edges, as ``labels`` for sources.
     """
 
@@ -55,6 +56,7 @@ class Component:
     affine: bool = False
     attention: bool = False
     sink_labels: tuple[str, ...] = ("",)
+    order: tuple[int, ...] = ()
 
     @property
     def groups(self) -> int:
@@ -72,6 +74,8 @@ class Component:
             return values.reshape(n, -1).sum(-1, keepdim=True)
         if self.layout == "positions":
             values = values.sum(1)
+        if self.order:
+            values = values[:, list(self.order)]
         if values.dim() == 2 and values.shape[-1] == self.groups:
             return values
         if values.dim() > 1 and values.shape[-1] % self.groups:

@@ -250,6 +250,17 @@ def test_input_rows_are_a_source_and_complete():
     assert found.change.abs().min() > 1e-4
 
 
+def test_groups_of_an_input_row_are_runs_of_items_by_popularity():
+    """Items 3 and 4 have two users, 1 and 2 one, 0 (padding) none: runs of two, the last of one."""
+    model = TinyAutoEncoder().double().eval()
+    batch = Batch({"user_id": torch.tensor([1, 2, 3])}, torch.arange(3))
+    subject = ModuleSubject(model, lambda m, b: m(b.columns["user_id"]).sum(1))
+    source = discover(subject, batch, groups=3).components[0]
+    assert source.order == (3, 4, 1, 2, 0)
+    found = source.group(torch.tensor([[1.0, 10.0, 100.0, 1000.0, 10000.0]]))
+    assert found.tolist() == [[11000.0, 110.0, 1.0]]
+
+
 def test_input_rows_are_the_dense_table():
     ids, values = torch.tensor([[1, 2], [3, 0]]), torch.tensor([[1.0, 2.0], [5.0, 0.0]])
     table = InputRows(ids, values, 4)
