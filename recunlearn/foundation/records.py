@@ -10,7 +10,14 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 from recunlearn.foundation.errors import RecunlearnError
-from recunlearn.foundation.store import atomic_folder, read_json, seal_holds, write_json, write_seal
+from recunlearn.foundation.store import (
+    atomic_folder,
+    content_hash,
+    read_json,
+    seal_holds,
+    write_json,
+    write_seal,
+)
 
 Floats = NDArray[np.floating[Any]]
 Ints = NDArray[np.integer[Any]]
@@ -153,7 +160,68 @@ class Anchors:
     settings: Mapping[str, Any] = field(default_factory=dict)
 
 
-RECORDS: dict[str, type[Any]] = {c.__name__: c for c in (Circuits, Outcomes, Anchors)}
+@dataclass(frozen=True)
+class ForgetSet:
+    """Entities to unlearn together.
+
+    Args:
+        entities: external ids, ``[n]``.
+        n_interactions: ``[n]`` training interactions of each.
+        stratum: "easy", "hard", "random", "core", "edge", or "own" for a list that somebody brought.
+        draw: number of the draw, from 0.
+        seed: of the draws.
+        settings: facts such as ``matched``, ``mean_cud``, ``anchors`` and ``probed`` (users that are).
+    """
+
+    entities: NDArray[np.str_]
+    n_interactions: Ints
+    stratum: str
+    draw: int = 0
+    seed: int = 0
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Stratum and draw, such as ``easy-0``."""
+        return f"{self.stratum}-{self.draw}"
+
+    @property
+    def hash(self) -> str:
+        """Content hash of the ids, whatever their order."""
+        return content_hash(sorted(self.entities.tolist()))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """How far a model has forgotten a set, measured against models retrained without it.
+
+    Args:
+        entities: external ids of the forget set, ``[n]``.
+        loss_original, loss_unlearned: ``[n]`` mean loss of each entity's deleted samples.
+        loss_retrained: ``[R, n]`` under the retrained models; their rows of the set are the population mean.
+        share_left: ``[n]`` of the rows as they are; NaN where not measurable.
+        share_left_reset, share_left_fold_in: ``[n]`` with the population's and with fitted rows; all NaN
+            where the model has none.
+        figures: name -> value, such as ``ue``, ``ndcg@10/retain/unlearned``: docs/metrics/forgetting.md.
+        reasons: figures that are absent -> why.
+        flags: what is wrong, such as ``over-forgetting (loss)``.
+        settings: everything that made the evaluation.
+    """
+
+    entities: NDArray[np.str_]
+    loss_original: Floats
+    loss_unlearned: Floats
+    loss_retrained: Floats
+    share_left: Floats
+    share_left_reset: Floats
+    share_left_fold_in: Floats
+    figures: Mapping[str, float] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    flags: tuple[str, ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
+
+
+RECORDS: dict[str, type[Any]] = {c.__name__: c for c in (Circuits, Outcomes, Anchors, ForgetSet, Evaluation)}
 
 
 def save_record(record: Any, folder: Path) -> None:
@@ -190,7 +258,7 @@ def load_record(kind: type[Any], folder: Path) -> Any:
             manifest["entities"] = np.array(manifest["entities"], dtype=str)
         if manifest.get("graph") is not None:
             manifest["graph"] = CircuitGraph.from_plain(manifest["graph"])
-        for name in ("edges", "methods", "seeds"):
+        for name in ("edges", "methods", "seeds", "flags"):
             if name in manifest:
                 manifest[name] = tuple(manifest[name])
         return kind(**manifest, **arrays)
