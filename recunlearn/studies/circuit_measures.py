@@ -276,5 +276,6 @@ def retrained(
     rows = []
     for other, subject in others.items():
         run = tracer(subject, chosen.settings, seed)
-        rows.append({"seed": other, **_alike(between_components(run, scores_of(run, runs)), before)})
+        alike = _alike(between_components(run, scores_of(run, runs)), before)
+        rows.append({"seed": other, **alike, "against": "this model"})
     return rows
