@@ -91,31 +91,13 @@ def check_subject(
     """Check the circuits of any trained subject; see :func:`check_circuits`."""
     seed, say = settings.seed, listener or Listener()
     run = tracer(subject, settings.circuits, seed)
-    advance = say.stage("Checking circuits", 6)
+    advance = say.stage("Checking circuits", 5)
     runs = Runs.of(run, sampled(subject, samples, seed))
     exact, scores = runs.joined(lambda p: p.single()), measures.scores_of(run, runs)
     _check_finite(exact, scores)
+    summary = _agreement(run, runs, exact, scores, seed)
     advance(1)
-    curves = measures.curves(runs, scores, seed)
-    advance(1)
-    close = agreement(exact, scores, runs.users, seed=seed)
-    summary: dict[str, Any] = {
-        "spearman_exact": close.spearman,
-        "interval": close.interval,
-        **{k: v for k, v in asdict(close).items() if k not in ("spearman", "interval", "reasons")},
-        "cpr": None,
-        "cmd": None,
-        "cpr_above_random": None,
-        "reasons": {RENAMED.get(name, name): why for name, why in close.reasons.items()},
-        "samples": len(exact),
-        "users": len(np.unique(runs.users)),
-        "edges": exact.shape[1],
-        "components": len(run.plan.components),
-        "circuits": settings.circuits.model_dump(mode="json"),
-        "seed": seed,
-        "faithfulness": curves,
-    }
-    _add_areas(summary, curves)
+    _add_faithfulness(summary, measures.curves(runs, scores, seed))
     summary["completeness"] = measures.completeness(runs, scores, seed)
     advance(1)
     summary["edge_scores"] = measures.edge_scores(subject, runs, exact, settings.circuits, seed)
@@ -127,6 +109,27 @@ def check_subject(
         summary["stability"]["training seed"] = measures.retrained(run, runs, scores, others, seed)
     advance(1)
     return CircuitCheck(summary, exact, scores, _edge_table(run, exact, scores))
+
+
+def _agreement(run: Tracer, runs: Runs, exact: Array, scores: Array, seed: int) -> dict[str, Any]:
+    """What was checked, and how far attribution agrees with ablation; further figures follow."""
+    found = asdict(agreement(exact, scores, runs.users, seed=seed))
+    reasons = found.pop("reasons")
+    return {
+        "spearman_exact": found.pop("spearman"),
+        "interval": found.pop("interval"),
+        **found,
+        "cpr": None,
+        "cmd": None,
+        "cpr_above_random": None,
+        "reasons": {RENAMED.get(name, name): why for name, why in reasons.items()},
+        "samples": len(exact),
+        "users": len(np.unique(runs.users)),
+        "edges": exact.shape[1],
+        "components": len(run.plan.components),
+        "circuits": run.settings.model_dump(mode="json"),
+        "seed": seed,
+    }
 
 
 def sampled(subject: Subject, samples: int, seed: int) -> Iterator[Batch]:
@@ -151,7 +154,8 @@ def _check_finite(*values: Array) -> None:
         )
 
 
-def _add_areas(summary: dict[str, Any], curves: dict[str, Any]) -> None:
+def _add_faithfulness(summary: dict[str, Any], curves: dict[str, Any]) -> None:
+    summary["faithfulness"] = curves
     if curves["reason"]:
         summary["reasons"] |= dict.fromkeys(("cpr", "cmd", "cpr_above_random"), curves["reason"])
         return
