@@ -66,7 +66,7 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     plan = discover(
         subject, first, groups=settings.groups, granularity=settings.granularity, sinks=settings.sinks
     )
-    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), first)
+    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), first, settings.steps)
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
     on_cpu = all(p.device.type == "cpu" for p in subject.model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1

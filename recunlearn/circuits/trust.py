@@ -16,7 +16,7 @@ ROUNDING = 1e-5
 LARGEST_GAP = 0.05
 
 
-def check_trust(engine: EdgeAttribution, batch: Batch) -> None:
+def check_trust(engine: EdgeAttribution, batch: Batch, steps: int = COARSE) -> None:
     """Refuse a model whose edges would be wrong.
 
     Three things must hold: the pass along the components gives the model's own value; a sample has the same
@@ -25,6 +25,7 @@ def check_trust(engine: EdgeAttribution, batch: Batch) -> None:
 
     Args:
         batch: a few samples, at least 2.
+        steps: points on the path that will be used; the finer try has at least 256.
 
     Raises:
         TraceError: one of them does not hold; says which.
@@ -38,7 +39,10 @@ def check_trust(engine: EdgeAttribution, batch: Batch) -> None:
     if not _same(found.edges[:2], alone.edges):
         raise _refusal(engine, "the edges of a sample depend on the other samples of its batch")
     gap = _gap(found, ends)
-    if gap > LARGEST_GAP and _gap(engine.explain(batch, n_steps=FINE), ends) > max(LARGEST_GAP, gap / 2):
+    if gap <= LARGEST_GAP:
+        return
+    finer = _gap(engine.explain(batch, n_steps=max(FINE, steps), internal_batch_size=1), ends)
+    if finer > max(LARGEST_GAP, gap / 2):
         raise _refusal(
             engine,
             "the edges that leave its sources do not add up to the change of its score from the "
