@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.settings import ScoreSettings, TrainingSettings
+from recunlearn.subjects.contract import COMPUTED
 from recunlearn.subjects.recbole.store import train_subject
 from recunlearn.testing.subject_contract import SubjectContract
 
@@ -225,7 +226,12 @@ def test_hints_name_fields_rows_and_padding(trained):
     # 31 rows of users (row 0 is padding), then 26 of items, then 6 of ages
     assert hints.rows[table] == ((1, 31), (32, 57), (58, 63))
     assert hints.padding["token_seq_embedding_table.0"] == 0
-    assert trained("SASRec").hints().padding == {"item_embedding": 0}
+    names = {"token_seq_embedding_table.0": "class", f"first_order_linear.{table}": "linear", table: "fields"}
+    assert names.items() <= hints.names.items()
+    assert hints.order == ("user_id", "item_id", "age", "class")
+    assert hints.pairs == ("fm",)
+    # tables that the model computes have RecBole's padding row too
+    assert trained("SASRec").hints().padding == {COMPUTED: 0, "item_embedding": 0}
 
 
 def test_cap_keeps_the_last_by_time(trained):
