@@ -20,8 +20,9 @@ from recunlearn.studies.methods import Method
 from recunlearn.studies.pieces import Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
 from recunlearn.studies.probe import Progress
-from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate
+from recunlearn.studies.unlearn import BATCH, Budget, Trainer, calibrate
 from recunlearn.subjects.contract import Batch, IntArray, Subject
+from recunlearn.unlearning.goal import Goal
 
 Array = NDArray[np.float64]
 ITERATIONS = 8

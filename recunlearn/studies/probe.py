@@ -19,8 +19,9 @@ from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import REGISTRY, Method, find
 from recunlearn.studies.pieces import Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
-from recunlearn.studies.unlearn import BATCH, Budget, Goal, Trainer, calibrate, stopped
+from recunlearn.studies.unlearn import BATCH, Budget, Trainer, calibrate, stopped
 from recunlearn.subjects.contract import Batch, IntArray, Subject
+from recunlearn.unlearning.goal import Goal
 
 Array = NDArray[np.float64]
 Say = Callable[[str], None]

@@ -2,7 +2,7 @@
 
 import copy
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -12,8 +12,9 @@ from torch import nn
 from recunlearn.studies.losses import device_of
 from recunlearn.studies.methods import Method
 from recunlearn.subjects.contract import IntArray, Subject
+from recunlearn.unlearning.draws import Draws
+from recunlearn.unlearning.goal import HALFWAY, Goal, next_look
 
-Loss = Callable[[nn.Module], float]
 BATCH = 2048
 """Interactions of the forgotten in a step, where no number is asked for."""
 FEWEST_STEPS = 10
@@ -23,7 +24,6 @@ TRIES = 8
 LEVEL = 1.1
 """A higher learning rate that does not go this many times as far gains nothing: a level is reached."""
 LARGEST_RAISE = 16.0
-HALFWAY = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,13 +70,12 @@ class Trainer:
         parameters = [p for p in model.parameters() if p.requires_grad]
         optimiser = self.optimiser(parameters, lr=learning_rate)  # type: ignore[call-arg]
         device = device_of(model)
-        generator = torch.Generator().manual_seed(seed)
-        while True:
-            batch = subject.draw(self.forget, self.batch_size, generator).to(device)
-            loss = method.forget(subject, model, original, batch)
-            if method.retains:
-                others = subject.draw(self.retain, self.batch_size, generator, negatives=True).to(device)
-                loss = loss - subject.log_likelihood(model, others).mean()
+        retain = self.retain if method.retains else None
+        for drawn in Draws(subject, self.forget, retain, self.batch_size, seed):
+            pair = drawn.to(device)
+            loss = method.forget(subject, model, original, pair.forget)
+            if pair.retain is not None:
+                loss = loss - subject.log_likelihood(model, pair.retain).mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()
@@ -86,37 +85,6 @@ class Trainer:
         """Model after ``budget.steps`` steps."""
         run = self.run(method, seed=seed, learning_rate=budget.learning_rate)
         return next(islice(run, budget.steps - 1, None))
-
-
-def next_look(step: int, closed: float, most: int) -> int:
-    """Step at which the loss is looked at next: an eighth part later, but one by one from halfway on.
-
-    >>> next_look(0, 0.0, 100), next_look(40, 0.2, 100), next_look(40, 0.6, 100), next_look(96, 0.2, 100)
-    (1, 45, 41, 100)
-    """
-    return min(most, step + (1 if closed >= HALFWAY else max(1, step // 8)))
-
-
-@dataclass(frozen=True)
-class Goal:
-    """Where a method should get: the mean loss of the forgotten from ``start`` to ``target``.
-
-    Args:
-        loss: mean loss of the forgotten under a model.
-        start: under the original model.
-        target: to reach.
-        most: most steps.
-    """
-
-    loss: Loss
-    start: float
-    target: float
-    most: int
-
-    def closed(self, model: nn.Module) -> float:
-        """Share of the way that ``model`` has gone; minus infinity where its loss is no finite number."""
-        loss = self.loss(model)
-        return (loss - self.start) / (self.target - self.start) if math.isfinite(loss) else -math.inf
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Unlearning methods: one file each in ``methods``, one contract, one loop for those that take gradient steps."""
+"""Unlearning methods, one file each in ``methods``, with one contract and one loop of gradient steps."""
 
 from recunlearn.unlearning.contract import Cost, History, Unlearned, Unlearner
 from recunlearn.unlearning.registry import find, known, make

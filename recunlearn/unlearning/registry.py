@@ -16,12 +16,11 @@ from recunlearn.unlearning.contract import Unlearner
 @cache
 def known() -> Mapping[str, type[Any]]:
     """Name -> class of every method, in order of their names."""
-    found = {}
+    found: dict[str, type[Any]] = {}
     for file in pkgutil.iter_modules(methods.__path__):
         module = importlib.import_module(f"{methods.__name__}.{file.name}")
-        for kind in vars(module).values():
-            if inspect.isclass(kind) and kind.__module__ == module.__name__ and hasattr(kind, "unlearn"):
-                found[kind.name] = kind
+        own = [k for _, k in inspect.getmembers(module, inspect.isclass) if k.__module__ == module.__name__]
+        found |= {kind.name: kind for kind in own if hasattr(kind, "unlearn")}
     return dict(sorted(found.items(), key=lambda pair: pair[0].casefold()))
 
 

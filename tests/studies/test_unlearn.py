@@ -11,9 +11,10 @@ from recunlearn.foundation.errors import UsageError
 from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import find
 from recunlearn.studies.pool import draw_pool, rest_of
-from recunlearn.studies.unlearn import FEWEST_STEPS, Budget, Goal, Trainer, calibrate, next_look, stopped
+from recunlearn.studies.unlearn import FEWEST_STEPS, Budget, Trainer, calibrate, stopped
 from recunlearn.testing.checkerboard import CheckerboardWorld
 from recunlearn.testing.linear import LinearWorld
+from recunlearn.unlearning.goal import Goal, next_look
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,59 @@
+"""The journal of an unlearning run, from which a killed run goes on as if it had not been killed."""
+
+import io
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from recunlearn.foundation.store import atomic_file
+
+SECONDS_APART = 10.0
+"""Between two entries; what a kill costs at most. Entries change nothing in the run."""
+_FILE = "unlearning.ckpt"
+
+
+class Journal:
+    """Newest state of one run in a folder; without a folder nothing is kept.
+
+    Args:
+        folder: of the run.
+        identity: hash of everything that the run depends on; an entry of another run is not read.
+    """
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        self.path = None if folder is None else Path(folder) / _FILE
+        self.identity = identity
+        self._written = time.monotonic()
+
+    def due(self) -> bool:
+        """Tell whether the next entry should be written now."""
+        return self.path is not None and time.monotonic() - self._written >= SECONDS_APART
+
+    def write(self, state: dict[str, Any]) -> None:
+        """Replace the entry, whole or not at all."""
+        if self.path is None:
+            return
+        # In memory first: where the disk is full, torch's own writer fails without saying so.
+        buffer = io.BytesIO()
+        torch.save({"identity": self.identity, **state}, buffer)
+        with atomic_file(self.path) as temporary:
+            temporary.write_bytes(buffer.getbuffer())
+        self._written = time.monotonic()
+
+    def read(self) -> dict[str, Any] | None:
+        """Entry of a killed run with the same identity; anything unreadable is ignored."""
+        if self.path is None or not self.path.is_file():
+            return None
+        try:
+            state = torch.load(self.path, map_location="cpu", weights_only=True)
+        except Exception:
+            return None
+        fits = isinstance(state, dict) and state.get("identity") == self.identity
+        return state if fits else None
+
+    def discard(self) -> None:
+        """Delete the entry of a finished run."""
+        if self.path is not None:
+            self.path.unlink(missing_ok=True)
