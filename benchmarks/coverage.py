@@ -196,14 +196,14 @@ def table(rows: list[dict[str, object]]) -> str:
     lines = [
         "# Circuits of every recommender",
         "",
-        f"{len(good)} of {len(rows)} models that are trained here have circuits with a completeness gap under 1 % "
+        f"{len(good)} of {len(rows)} models trained here have circuits with a completeness gap under 1 % "
         f"({at_16} of them at the default 16 steps). Of {len(large)} models with at least 10 components, "
         f"{len(large) - len(dear)} cost at most 1.5 times the bare passes.",
         "",
-        "Made by `benchmarks/coverage.py` (its first lines say what is measured): two epochs on 20,000 interactions "
+        "Made by `benchmarks/coverage.py` (its first lines say what is measured): two epochs on 20,000 rows "
         "of ml-100k, default settings, one thread.",
         "",
-        "| model | family | components | edges | gap (16 steps) | gap (steps) | s per 1,000 | ratio to bare |",
+        "| model | family | components | edges | gap (16) | gap (steps) | s per 1,000 | ratio to bare |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for r in sorted(rows, key=lambda r: (r["family"], r["model"])):

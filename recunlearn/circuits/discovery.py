@@ -127,6 +127,7 @@ class _Search:
         self.kept: list[Tensor] = []
         self.found: list[Component] = []
         self.seen: list[Seen] = []
+        self.pair_labels: dict[int, tuple[str, ...]] = {}
         self.aliases: dict[int, int] = {}
         self.rows: dict[tuple[int, ...], int] = {}
         self.indices: list[Tensor] = []
@@ -163,16 +164,36 @@ class _Search:
         grads = [t for t in operands if t.requires_grad]
         if len(grads) < 2 or not result.requires_grad or not self._per_sample(result):
             return result
+        if name == "stack":
+            return self._stacked_pairs(call, operands, result)
         factors = [segment_of(t, self.leaves) for t in grads]
         origins = tuple(f.parents for f in factors)
         if all(o == origins[0] for o in origins):
             return result
         weights = frozenset().union(*(f.weighted for f in factors))
         segment = segment_of(result, self.leaves)
-        if not self._own_rows(result, segment):
+        if self._pair(segment) or not self._own_rows(result, segment):
             return result
         seen = Seen("product", name.strip("_"), segment, operands=origins, weights=weights)
         return self._cut("product", "", call, result, seen)
+
+    def _stacked_pairs(self, call: int, operands: list[Tensor], result: Tensor) -> Tensor:
+        """Products of two fields each, stacked (FFM, FwFM), are one component with a group per pair."""
+        pairs = [self._pair(segment_of(t, self.leaves)) for t in operands]
+        segment = segment_of(result, self.leaves)
+        if result.dim() != 3 or len(pairs) != result.shape[1] or not all(pairs):
+            return result
+        if not self._own_rows(result, segment):
+            return result
+        self.pair_labels[call] = tuple(pairs)
+        leaf = self._cut("product", "", call, result, Seen("product", "fm", segment))
+        self.found[-1] = replace(self.found[-1], layout="fields")
+        return leaf
+
+    def _pair(self, segment: Segment) -> str:
+        """Label of the two fields that a segment takes out of the stacked ones, else ""."""
+        chosen, order = segment.selected, self.hints.order
+        return f".pair({order[chosen[0]]},{order[chosen[1]]})" if _are_two_of(chosen, order) else ""
 
     def on_module(self, name: str, call: int, output: Tensor) -> Tensor:
         if not output.requires_grad or id(output) in self.leaves or not self._per_sample(output):
@@ -241,6 +262,8 @@ class _Search:
         """Names of the groups of a component."""
         if c.layout == "fields" and c.place in self.pairs and granularity != "module":
             return pair_labels(self.hints.order)
+        if c.kind == "product" and c.call in self.pair_labels and granularity != "module":
+            return self.pair_labels[c.call]
         fields = self.hints.fields.get(c.table, ())
         return labels_for(c.shape, c.layout, groups, fields, granularity)
 
@@ -248,6 +271,10 @@ class _Search:
         if table in self.hints.fields and len(shape) == 2 and shape[0] == len(self.hints.fields[table]):
             return "fields"
         return "vector" if len(shape) < 2 else "positions" if len(shape) == 2 else "heads"
+
+
+def _are_two_of(chosen: tuple[int, ...], order: tuple[str, ...]) -> bool:
+    return len(chosen) == 2 and chosen[1] < len(order)
 
 
 def _with_groups(

@@ -14,10 +14,10 @@ from recunlearn.circuits.field_pairs import is_pairwise, pair_products
 from recunlearn.circuits.input_rows import InputRows, Scatter
 from recunlearn.circuits.tables import Tables
 
-_FUNCTIONS = "mul multiply matmul bmm mm mv dot einsum baddbmm scaled_dot_product_attention"
+_FUNCTIONS = "mul multiply matmul bmm mm mv dot einsum baddbmm scaled_dot_product_attention stack"
 _OPERATORS = "__mul__ __rmul__ __matmul__ __rmatmul__"
 PRODUCTS = frozenset([*_FUNCTIONS.split(), *_OPERATORS.split()])
-"""Names of the torch functions whose result can be an interaction of two activations."""
+"""Names of the torch functions whose result can be an interaction (``stack``: of many pairs of fields)."""
 READS = frozenset({"embedding", "__getitem__", "index_select"})
 """Names of the torch functions that read rows of a table."""
 GATHERED = "rows"

@@ -142,9 +142,8 @@ class _Naming:
             return (_entity_of(column) or "rows") + _side(column)
         if i in self.attention:
             return self._attention_product(i, c)
-        if len(c.segment.selected) == 2 and max(c.segment.selected) < len(self.hints.order):
-            a, b = (self.hints.order[k] for k in c.segment.selected)
-            return f"fm.pair({a},{b})"
+        if c.path == "fm":
+            return "fm"
         if self._is_score(i):
             return "score"
         sides = [self._origin(o) for o in c.operands]

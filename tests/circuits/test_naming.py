@@ -112,12 +112,6 @@ def test_a_table_layer_of_a_graph_has_its_number():
     assert named(*seen, outputs=(0, 3)) == ["user_layer_0", "user_layer_1", "user_layer_2", "user"]
 
 
-def test_pairs_of_fields():
-    seen = [source("fields"), product((0,), (), selected=(0, 2))]
-    hints = PlanHints(order=("user_id", "age", "item_id"))
-    assert named(*seen, outputs=(0, 1), hints=hints)[1] == "fm.pair(user_id,item_id)"
-
-
 def test_unknown_things_keep_their_path_and_calls_are_counted():
     seen = [source("rows", ""), module("block.odd_thing", 0), module("block.odd_thing", 1), module("x", 2)]
     assert named(*seen, outputs=(1, 3)) == ["rows", "block.odd_thing", "block.odd_thing/2", "x"]
@@ -210,6 +204,31 @@ class TinyFM(nn.Module):
 
 
 NAMES = ("user_id", "age", "item_id")
+
+
+class Stacked(TinyFM):
+    """Weighs every pair of fields, as FwFM and FFM do."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        x, pairs = self.fields(rows), ((0, 1), (0, 2), (1, 2))
+        return torch.stack([x[:, f] * x[:, g] * (f + g) for f, g in pairs], 1).sum((1, 2))
+
+
+def test_stacked_products_of_fields_are_one_component():
+    """Weights 1, 2 and 3: the edge of a pair is the weight times the inner product."""
+    torch.manual_seed(0)
+    model, rows = Stacked(True).double(), torch.tensor([[0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8]])
+    hints = PlanHints(fields={"fields": NAMES}, order=NAMES)
+    subject = ModuleSubject(model, lambda m, b: m(b.columns["rows"]), hints)
+    batch = Batch({"rows": rows}, torch.arange(4))
+    plan = discover(subject, batch, groups=1)
+    assert [c.name for c in plan.components] == ["fields", "fm"]
+    edges = EdgeAttribution(subject, plan, baseline="zero").attribute(batch, n_steps=8)
+    with torch.no_grad():
+        x = model.fields(rows)
+    for f, g in ((0, 1), (0, 2), (1, 2)):
+        edge = edges[:, plan.edges.index(f"fm.pair({NAMES[f]},{NAMES[g]}) -> output")]
+        torch.testing.assert_close(edge, (f + g) * (x[:, f] * x[:, g]).sum(1))
 
 
 def tiny_fm(summed: bool) -> tuple[TinyFM, Batch, ModuleSubject]:
