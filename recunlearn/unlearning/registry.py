@@ -19,8 +19,9 @@ def known() -> Mapping[str, type[Any]]:
     found: dict[str, type[Any]] = {}
     for file in pkgutil.iter_modules(methods.__path__):
         module = importlib.import_module(f"{methods.__name__}.{file.name}")
-        own = [k for _, k in inspect.getmembers(module, inspect.isclass) if k.__module__ == module.__name__]
-        found |= {kind.name: kind for kind in own if hasattr(kind, "unlearn")}
+        kinds: list[type[Any]] = [k for _, k in inspect.getmembers(module, inspect.isclass)]
+        own = [k for k in kinds if k.__module__ == module.__name__ and hasattr(k, "unlearn")]
+        found |= {kind.name: kind for kind in own}
     return dict(sorted(found.items(), key=lambda pair: pair[0].casefold()))
 
 

@@ -200,6 +200,6 @@ def _as_original(model: nn.Module, original: nn.Module) -> nn.Module:
     """Parameters need a gradient where the original's do."""
     wanted = {name: p.requires_grad for name, p in original.named_parameters()}
     for name, parameter in model.named_parameters():
-        parameter.requires_grad_(wanted[name])
+        parameter.requires_grad_(wanted.get(name, True))
         parameter.grad = None
     return model.eval()

@@ -1,0 +1,157 @@
+"""RecEraser's aggregator: one model whose vectors are an attentive mixture of the shards' vectors."""
+
+import copy
+from collections.abc import Mapping, Sequence
+
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from recunlearn.subjects.contract import Batch, Subject
+from recunlearn.subjects.parts import Rows, Vectors
+
+
+class Attention(nn.Module):
+    """Mixture over shards of translated vectors: ``[k, n, d] -> [n, d]``.
+
+    e~^m = e^m W_m + b_m;  alpha^m = softmax_m(h . ReLU(W_A e~^m + b_A));  e = sum_m alpha^m e~^m.
+
+    Source: RecEraser, arXiv 2201.06820, equations 9 to 12. Deviations: W_m begins as the identity, and a
+    shard that never saw a row is no candidate for it.
+
+    Args:
+        width: d; the attention has d / 2 units.
+        seen: ``[k, n]`` bool, which shard has a sample of which row; a row that none saw takes all.
+    """
+
+    seen: Tensor
+
+    def __init__(self, width: int, seen: Tensor) -> None:
+        super().__init__()
+        units = max(1, width // 2)
+        self.hidden = nn.Linear(width, units)
+        self.score = nn.Linear(units, 1, bias=False)
+        self.register_buffer("seen", seen | ~seen.any(0))
+
+    def forward(self, translated: Tensor) -> Tensor:
+        """Mix."""
+        weight = self.score(torch.relu(self.hidden(translated))).squeeze(-1)
+        alpha = weight.masked_fill(~self.seen, -torch.inf).softmax(0)
+        return (alpha[..., None] * translated).sum(0)
+
+
+class Translation(nn.Module):
+    """W_m and b_m of every shard, W_m beginning as the identity: ``[k, n, d] -> [k, n, d]``."""
+
+    def __init__(self, shards: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.eye(width).repeat(shards, 1, 1))
+        self.bias = nn.Parameter(torch.zeros(shards, 1, width))
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """Translate."""
+        return torch.baddbmm(self.bias, vectors, self.weight)
+
+
+class Aggregator(nn.Module):
+    """Model of the subject's form whose vectors are computed from those of frozen sub-models.
+
+    Everything that is no vector of an entity or item (layers of NeuMF, feature tables of DeepFM) is shared,
+    begins as the mean over the sub-models and is trained here; BPR and graph models have nothing of the kind.
+
+    Args:
+        subject: whose log-likelihood is the base loss.
+        parts: vectors of the sub-models, all of one form.
+        seen_entities, seen_items: ``[k, n]`` bool, which shard has samples of which row.
+        seed: of the attention's weights.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        parts: Sequence[Vectors],
+        seen_entities: Tensor,
+        seen_items: Tensor,
+        *,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        self.rows = {"entities": parts[0].entities, "items": parts[0].items}
+        self.template = _Scored(subject, _mean_model([p.model for p in parts]))
+        seen = {"entities": seen_entities, "items": seen_items}
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            self._build(parts, {side: seen[side] for side, rows in self.rows.items() if rows})
+
+    def _build(self, parts: Sequence[Vectors], seen: Mapping[str, Tensor]) -> None:
+        self.translation = nn.ModuleDict()
+        self.attention = nn.ModuleDict()
+        for side, mask in seen.items():
+            stacked = torch.stack([_side_by_side(p.model, getattr(p, side)) for p in parts])
+            self.register_buffer(f"{side}_vectors", stacked, persistent=False)
+            width = stacked.shape[2]
+            self.attention[side] = Attention(width, mask)
+            if str(width) not in self.translation:
+                self.translation[str(width)] = Translation(len(parts), width)
+        self.to(next(parts[0].model.parameters()).device)
+
+    def vectors(self, side: str) -> Tensor:
+        """Aggregated vectors of "entities" or "items": ``[n, d]``."""
+        stacked: Tensor = getattr(self, f"{side}_vectors")
+        mixed: Tensor = self.attention[side](self.translation[str(stacked.shape[2])](stacked))
+        return mixed
+
+    def tables(self) -> dict[str, Tensor]:
+        """Every parameter of the model that holds vectors, with the aggregated ones in their places."""
+        parameters = dict(self.template.model.named_parameters())
+        found: dict[str, Tensor] = {}
+        for side in self.attention:
+            widths = [parameters[r.parameter].shape[1] for r in self.rows[side]]
+            for rows, values in zip(self.rows[side], self.vectors(side).split(widths, 1), strict=True):
+                table = found.get(rows.parameter, parameters[rows.parameter])
+                end = rows.first + rows.count
+                found[rows.parameter] = torch.cat([table[: rows.first], values, table[end:]])
+        return found
+
+    def log_likelihood(self, batch: Batch) -> Tensor:
+        """``[B]``, differentiable with respect to the aggregator's own parameters."""
+        tables = {f"model.{name}": value for name, value in self.tables().items()}
+        found: Tensor = functional_call(self.template, tables, (batch,))
+        return found
+
+    def plain(self) -> nn.Module:
+        """Model of the subject's form with the aggregated vectors as its tables; nothing of the shards."""
+        model = copy.deepcopy(self.template.model)
+        parameters = dict(model.named_parameters())
+        with torch.no_grad():
+            for name, value in self.tables().items():
+                parameters[name].copy_(value)
+        return model.requires_grad_(True).eval()
+
+
+class _Scored(nn.Module):
+    """Log-likelihood of a model as a module, so that its tables can be computed ones."""
+
+    def __init__(self, subject: Subject, model: nn.Module) -> None:
+        super().__init__()
+        self.subject, self.model = subject, model
+
+    def forward(self, batch: Batch) -> Tensor:
+        """``[B]``."""
+        return self.subject.log_likelihood(self.model, batch)
+
+
+def _side_by_side(model: nn.Module, rows: tuple[Rows, ...]) -> Tensor:
+    parameters = dict(model.named_parameters())
+    return torch.cat([parameters[r.parameter].detach()[r.first : r.first + r.count] for r in rows], 1)
+
+
+def _mean_model(models: Sequence[nn.Module]) -> nn.Module:
+    """Copy of the first model with the mean of all models' parameters."""
+    mean = copy.deepcopy(models[0])
+    with torch.no_grad():
+        for name, parameter in mean.named_parameters():
+            stacked = torch.stack([m.get_parameter(name) for m in models])
+            parameter.copy_(stacked.mean(0))
+    return mean
