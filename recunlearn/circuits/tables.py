@@ -1,37 +1,20 @@
 """Tables: what a forward pass computes from the parameters alone, and how to read single rows of it.
 
 Graph models propagate whole tables and then take the rows of a batch. A gradient with respect to a table is
-not per sample; one with respect to its rows is. So a row of a table is pushed through the row-wise operations
-that made the table (stack, mean, split, linear, normalisation ...) down to tables that are none of that:
-parameters and outputs of a propagation. Those rows are look-ups like any other.
-
-Everything here is computed once and remembered: later passes do not propagate again.
+not per sample; one with respect to its rows is (:mod:`recunlearn.circuits.table_rows`). What is computed here
+is remembered: later passes do not propagate again.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from recunlearn.circuits.input_rows import InputRows
-
-Reader = Callable[[Tensor], Tensor]
-"""Reads the batch's rows of a table that no row-wise operation made: ``[n, ...] -> [B, ...]``."""
-
-
-@dataclass(frozen=True)
-class Made:
-    """How a tensor came about: ``func(*args, **kwargs)``, its ``part``-th output."""
-
-    func: Any
-    name: str
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-    part: int | None
+from recunlearn.circuits.table_rows import Made, Reader, Rows
 
 
 class Tables:
@@ -46,12 +29,13 @@ class Tables:
         self.forwarded = False
         """Whether ``model.forward`` was taken as a computed table."""
         self.parameters = {id(p): name for name, p in model.named_parameters()}
-        self._alive: list[Any] = list(_tensors_of(model))
-        self._fixed = {id(t) for t in self._alive}
+        self._attributes = list(_tensors_of(model))
+        self._fixed = {id(t) for t in self._attributes}
         self.clear()
 
     def clear(self) -> None:
         """Forget what was computed: the parameters may have changed."""
+        self._alive: list[Any] = []  # ids are keys, so what they stand for must not die
         self._made: dict[int, Made] = {}
         self._results: dict[Any, Any] = {}
         self._slices: dict[tuple[int, int, int], Tensor] = {}
@@ -97,7 +81,7 @@ class Tables:
 
     def rows(self, table: Tensor, read: Reader) -> Tensor:
         """Rows of ``table`` as a function of rows of the tables that ``read`` knows how to read."""
-        return _Rows(self, read).of(table, 0, len(table))
+        return Rows(self._made, self.slice, read).of(table, 0, len(table))
 
     def slice(self, table: Tensor, start: int, end: int) -> Tensor:
         """``table[start:end]``, the same object each time."""
@@ -160,143 +144,6 @@ class Tables:
         return depth(tensor)
 
 
-class _Rows:
-    """One gather, pushed down to tables that no row-wise operation made; shared parts are read once."""
-
-    def __init__(self, tables: Tables, read: Reader) -> None:
-        self.tables, self.read = tables, read
-        self.done: dict[tuple[int, int, int], Tensor] = {}
-
-    def of(self, table: Tensor, start: int, end: int) -> Tensor:
-        """Rows ``start + index`` of ``table``, known to lie below ``end``."""
-        key = (id(table), start, end)
-        if key not in self.done:
-            made = self.tables.origin(table)
-            found = None if made is None else self._through(made, table, start, end)
-            self.done[key] = self.read(self.tables.slice(table, start, end)) if found is None else found
-        return self.done[key]
-
-    def _through(self, made: Made, table: Tensor, start: int, end: int) -> Tensor | None:
-        """The same rows by the operation that made the table; None where it mixes rows."""
-        name, args = made.name, made.args
-        if made.part is not None:
-            return self._part(made, start, end)
-        if name in ("cat", "concat") and _axis(made, 1, 0, table.dim()) == 0:
-            return self._piece(args[0], start, end)
-        if name == "__getitem__":
-            return self._item(args[0], args[1], start, end)
-        if name in ("cat", "concat", "stack") and _axis(made, 1, 0, table.dim()) > 0:
-            parts = [self.of(t, start, end) for t in args[0]]
-            return self._again(made, parts)
-        if name in _BY_ROW or (name in _REDUCE and _reduces_rows_apart(made)):
-            return self._again(made, self.of(args[0], start, end))
-        if name in _LINEAR and args[0].dim() == 2 and len(args[0]) == len(table) and args[1].dim() == 2:
-            return self._again(made, self.of(args[0], start, end))
-        if name in _BINARY:
-            return self._binary(made, table, start, end)
-        return None
-
-    def _again(self, made: Made, first: Any) -> Tensor:
-        out: Tensor = made.func(first, *made.args[1:], **made.kwargs)
-        return out
-
-    def _binary(self, made: Made, table: Tensor, start: int, end: int) -> Tensor | None:
-        if table.dim() < 2 or len(made.args) != 2:
-            return None
-        sides = [
-            self.of(a, start, end)
-            if isinstance(a, Tensor) and a.dim() == table.dim() and len(a) == len(table)
-            else a
-            for a in made.args
-        ]
-        out: Tensor = made.func(*sides, **made.kwargs)
-        return out
-
-    def _piece(self, parts: Any, start: int, end: int) -> Tensor | None:
-        """Rows of a concatenation that lie in one of its parts."""
-        at = 0
-        for part in parts:
-            if at <= start and end <= at + len(part):
-                return self.of(part, start - at, end - at)
-            at += len(part)
-        return None
-
-    def _part(self, made: Made, start: int, end: int) -> Tensor | None:
-        """Rows of one output of split or chunk."""
-        if made.name not in ("split", "chunk", "split_with_sizes") or made.part is None:
-            return None
-        whole = made.args[0]
-        if _axis(made, 2, 0, whole.dim()):
-            return made.func(self.of(whole, start, end), *made.args[1:], **made.kwargs)[made.part]  # type: ignore[no-any-return]
-        before = sum(len(p) for p in made.func(whole, *made.args[1:], **made.kwargs)[: made.part])
-        return self.of(whole, start + before, end + before)
-
-    def _item(self, whole: Tensor, index: Any, start: int, end: int) -> Tensor | None:
-        first, *rest = index if isinstance(index, tuple) else (index,)
-        if not isinstance(first, slice) or first.step not in (None, 1):
-            return None
-        before = first.indices(len(whole))[0]
-        rows = self.of(whole, start + before, end + before)
-        return rows[(slice(None), *rest)] if any(r != slice(None) for r in rest) else rows
-
-
-_BY_ROW = frozenset(
-    {
-        "leaky_relu",
-        "relu",
-        "sigmoid",
-        "tanh",
-        "elu",
-        "gelu",
-        "selu",
-        "softplus",
-        "exp",
-        "log",
-        "neg",
-        "clone",
-        "contiguous",
-        "dropout",
-        "detach",
-    }
-)
-_REDUCE = frozenset({"mean", "sum", "unsqueeze", "squeeze", "normalize"})
-_LINEAR = frozenset({"linear", "mm", "matmul", "__matmul__"})
-_BINARY = frozenset(
-    {
-        "add",
-        "sub",
-        "mul",
-        "div",
-        "__add__",
-        "__sub__",
-        "__mul__",
-        "__truediv__",
-        "__radd__",
-        "__rmul__",
-        "true_divide",
-    }
-)
-
-
-def _axis(made: Made, place: int, default: int, dims: int) -> int:
-    given = made.kwargs.get("dim", made.args[place] if len(made.args) > place else default)
-    return int(given) % dims
-
-
-def _reduces_rows_apart(made: Made) -> bool:
-    """Whether an operation along ``dim`` leaves the first axis alone."""
-    whole: Tensor = made.args[0]
-    if made.name == "normalize":
-        given = made.kwargs.get("dim", made.args[2] if len(made.args) > 2 else 1)
-    else:
-        given = made.kwargs.get("dim", made.args[1] if len(made.args) > 1 else None)
-    if given is None:
-        return False
-    extra = made.name == "unsqueeze"
-    axes = given if isinstance(given, tuple | list) else (given,)
-    return all(int(a) % (whole.dim() + extra) != 0 for a in axes)
-
-
 def _writes(name: str) -> bool:
     return name == "__setitem__" or (name.endswith("_") and not name.endswith("__")) or name.startswith("__i")
 
@@ -343,4 +190,4 @@ def _tensors_of(model: nn.Module) -> Iterator[Tensor]:
         yield from _tensors(vars(module).values())
 
 
-__all__ = ["Made", "Reader", "Tables"]
+__all__ = ["Tables"]
