@@ -132,6 +132,7 @@ def _uncut(run: Tracer, batch: Batch, steps: int) -> Callable[[int], None]:
 def cost(run: Tracer, budget: float) -> dict[str, object]:
     """Seconds per 1,000 interactions and the ratio to bare passes, at the best chunk of each side."""
     first = next(run.subject.batches(batch_size=MOST_SAMPLES))
+    run.engine.explain(first[: run.chunk], internal_batch_size=run.chunk)
     began = time.perf_counter()
     run.engine.explain(first[: run.chunk], internal_batch_size=run.chunk)
     taken = (time.perf_counter() - began) / min(run.chunk, len(first))

@@ -1,6 +1,6 @@
 """Rows of a computed table as a function of rows of the tables that it was made of.
 
-A row is pushed through the row-wise operations that made the table (stack, mean, split, linear, norm ...) down
+A row is pushed through the row-wise operations that made the table (stack, mean, split, linear ...) down
 to tables that are none of that: parameters, and outputs of a propagation. Those rows are look-ups like any
 other.
 """
