@@ -34,7 +34,7 @@ def read_scores(path: Path) -> tuple[pd.DataFrame, dict[str, Any] | None]:
             f"{path} holds no score table. Give a file that score-users wrote, such as scores.csv, "
             "or its folder."
         )
-    readers = {".parquet": pd.read_parquet, ".json": _read_json, ".csv": _read_csv}
+    readers: dict[str, Any] = {".parquet": pd.read_parquet, ".json": _read_json, ".csv": _read_csv}
     if file.suffix not in readers:
         raise DataError(
             f"{file} is no score table: .csv, .parquet or .json is expected, as score-users wrote."

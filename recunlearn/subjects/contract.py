@@ -168,3 +168,45 @@ class Subject(Protocol):
     def describe(self) -> Mapping[str, object]:
         """Plain settings that identify the trained model in content hashes: data hash, weights hash, ..."""
         ...
+
+
+@runtime_checkable
+class Recommender(Subject, Protocol):
+    """A subject whose entities are users that items are recommended to; what its evaluation asks for."""
+
+    items: NDArray[np.str_]
+    """External ids of the items; scores and item numbers follow this order."""
+
+    def interactions(self) -> tuple[IntArray, IntArray]:
+        """Return rows of ``entities`` and ``items`` of every positive training interaction, ``[n]`` each."""
+        ...
+
+    def item_scores(self, model: nn.Module, entities: IntArray, *, history: bool = True) -> Tensor:
+        """Logits for every item, no item left out: ``[len(entities), n_items]``, on the CPU.
+
+        Models that read a history get the training history, or with ``history=False`` an empty one. Ask for
+        some hundred entities at a time.
+        """
+        ...
+
+    def quality(self, model: nn.Module) -> Mapping[str, NDArray[np.float64]]:
+        """Metrics of the test part by user, such as ``ndcg@10`` (``auc``, ``logloss`` with labels): ``[n]``.
+
+        NaN for a user without a test row.
+        """
+        ...
+
+    def user_vectors(self, model: nn.Module) -> Tensor | None:
+        """Every user's own vector as the score reads it: ``[n_entities, d]``; None where there is none."""
+        ...
+
+    def free_rows(self, model: nn.Module, entities: IntArray) -> tuple[nn.Module, list[nn.Parameter]] | None:
+        """Copy of ``model`` in which only the vectors of ``entities`` can be trained, from the population's.
+
+        Everything else is frozen. None where there are no user vectors.
+        """
+        ...
+
+    def without_history(self, batch: Batch) -> Batch | None:
+        """Return the same samples with an empty history; None where the model reads none."""
+        ...

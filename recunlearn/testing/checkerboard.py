@@ -12,6 +12,7 @@ from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
 from recunlearn.subjects.population import mean_of_others
+from recunlearn.testing.ranked import RankedWorld
 
 
 class DotProduct(nn.Module):
@@ -34,7 +35,7 @@ class DotProduct(nn.Module):
         return self.out(self.user_embedding(user) * self.item_embedding(item)).squeeze(-1)
 
 
-class CheckerboardWorld:
+class CheckerboardWorld(RankedWorld):
     """Users and items of two colours; a user consumes ``density`` of the items of their own colour.
 
     Known: items of a user's own colour score above the others, also those that the user never saw; and a
@@ -71,6 +72,7 @@ class CheckerboardWorld:
         own = (np.arange(n_users)[:, None] + np.arange(n_items)[None, :]) % 2 == 0
         chance = np.where(self.colourless[:, None], density / 2, np.where(own, density, 0.0))
         self.consumed: NDArray[np.bool_] = lot < chance
+        self.relevant: NDArray[np.bool_] = own & ~self.colourless[:, None] & ~self.consumed
         user, item = np.nonzero(self.consumed)
         self._user, self._item = torch.from_numpy(user), torch.from_numpy(item)
         self.model: nn.Module = self._train(torch.ones(len(user), dtype=torch.bool), seed)

@@ -12,6 +12,7 @@ from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
 from recunlearn.subjects.population import mean_of_others
+from recunlearn.testing.ranked import RankedWorld
 
 
 class LinearScore(nn.Module):
@@ -28,7 +29,7 @@ class LinearScore(nn.Module):
         return (self.user_embedding(user) * self.item_features(item)).sum(-1)
 
 
-class LinearWorld:
+class LinearWorld(RankedWorld):
     """Fragile and sturdy users, alike in everything but the direction and length of their items' features.
 
     Every user consumes the items of one kind; all items of a kind have the features x, and the user's vector
@@ -66,7 +67,7 @@ class LinearWorld:
         """Make the features and the closed-form solution."""
         self.entities = np.array([f"user-{n:03d}" for n in range(n_users)])
         self.fragile = np.arange(n_users) < n_users // 2
-        self.items = items
+        self.of_a_kind = items
         self.kind = np.where(self.fragile, np.arange(n_users) % kinds, kinds + np.arange(n_users) % kinds)
         features = _features(kinds, size, seed)
         of_user = features[self.kind]
@@ -76,6 +77,9 @@ class LinearWorld:
             torch.from_numpy(vectors).float(), torch.from_numpy(np.repeat(features, items, axis=0)).float()
         ).eval()
         self.margin = margin
+        kinds_of_items = np.repeat(np.arange(len(features)), items)
+        self.consumed: NDArray[np.bool_] = self.kind[:, None] == kinds_of_items[None, :]
+        self.relevant: NDArray[np.bool_] = np.zeros_like(self.consumed)
 
     def increase(self, step: float, steps: int) -> NDArray[np.float64]:
         """Increase of every user's loss after ``steps`` sign steps of size ``step``: ``[n]``."""
@@ -87,12 +91,12 @@ class LinearWorld:
         """Strength of every dimension on every user's score, weight times feature: ``[n, 2 size]``."""
         weight = self.model.get_parameter("user_embedding.weight").detach().double().numpy()
         features = self.model.get_parameter("item_features.weight").double().numpy()
-        strength: NDArray[np.float64] = weight * features[self.kind * self.items]
+        strength: NDArray[np.float64] = weight * features[self.kind * self.of_a_kind]
         return strength
 
     def n_samples(self) -> IntArray:
         """Interactions of each user."""
-        return np.full(len(self.entities), self.items, dtype=np.int64)
+        return np.full(len(self.entities), self.of_a_kind, dtype=np.int64)
 
     def batches(
         self,
@@ -104,10 +108,10 @@ class LinearWorld:
     ) -> Iterator[Batch]:
         """See :class:`~recunlearn.subjects.contract.Subject`."""
         wanted = np.arange(len(self.entities)) if entities is None else np.asarray(entities, dtype=np.int64)
-        user = np.repeat(wanted, self.items)
-        place = np.tile(np.arange(self.items), len(wanted))
-        if per_entity is not None and per_entity < self.items:
-            lot = uniform((user * self.items + place).astype(np.uint64), seed).reshape(-1, self.items)
+        user = np.repeat(wanted, self.of_a_kind)
+        place = np.tile(np.arange(self.of_a_kind), len(wanted))
+        if per_entity is not None and per_entity < self.of_a_kind:
+            lot = uniform((user * self.of_a_kind + place).astype(np.uint64), seed).reshape(-1, self.of_a_kind)
             kept = (lot.argsort(1).argsort(1) < per_entity).reshape(-1)
             user, place = user[kept], place[kept]
         for first in range(0, len(user), batch_size):
@@ -119,11 +123,13 @@ class LinearWorld:
         """See :class:`~recunlearn.subjects.contract.Subject`; one negative, of another kind, a positive."""
         lot = torch.randint(1 << 30, (3, size), generator=generator).numpy()
         user = np.asarray(entities, dtype=np.int64)[lot[0] % len(entities)]
-        batch = self._positives(user, lot[1] % self.items)
+        batch = self._positives(user, lot[1] % self.of_a_kind)
         if not negatives:
             return batch
-        n_items = self.items * (self.kind.max() + 1)
-        other = (self.kind[user] * self.items + self.items + lot[2] % (n_items - self.items)) % n_items
+        n_items = self.of_a_kind * (self.kind.max() + 1)
+        other = (
+            self.kind[user] * self.of_a_kind + self.of_a_kind + lot[2] % (n_items - self.of_a_kind)
+        ) % n_items
         columns = {
             "user_id": batch.columns["user_id"].repeat(2),
             "item_id": torch.cat([batch.columns["item_id"], torch.from_numpy(other)]),
@@ -167,11 +173,11 @@ class LinearWorld:
     def describe(self) -> Mapping[str, object]:
         """Weights by content hash."""
         weights = {name: value.detach().numpy() for name, value in self.model.state_dict().items()}
-        return {"family": self.family, "weights": content_hash(weights), "items": self.items}
+        return {"family": self.family, "weights": content_hash(weights), "items": self.of_a_kind}
 
     def _positives(self, user: IntArray, place: IntArray) -> Batch:
         owner = torch.from_numpy(user)
-        item = torch.from_numpy(self.kind[user] * self.items + place)
+        item = torch.from_numpy(self.kind[user] * self.of_a_kind + place)
         return Batch({"user_id": owner, "item_id": item, "label": torch.ones(len(owner))}, owner)
 
 

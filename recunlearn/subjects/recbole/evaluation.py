@@ -4,10 +4,12 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from recunlearn.evaluation.ranking import auc, log_loss
 from recunlearn.subjects.recbole.bundle import Bundle
-from recunlearn.subjects.recbole.ranking import RankingTask, labelled_metrics
+from recunlearn.subjects.recbole.ranking import RankingTask, labelled_metrics, predictions
 
 
 def main_metric(bundle: Bundle) -> str:
@@ -21,6 +23,41 @@ def evaluate(bundle: Bundle, model: nn.Module, phase: str) -> dict[str, float]:
     if not len(part):
         return {}
     return labelled_metrics(model, part) if bundle.labelled else _task(bundle, phase).evaluate(model)
+
+
+def per_user(bundle: Bundle, model: nn.Module) -> dict[str, NDArray[np.float64]]:
+    """Metrics of the test part by user, in the order of ``bundle.users``: name -> ``[n]``, NaN without rows.
+
+    Rankings: Recall and NDCG at 10 and 20. Labels: each user's log loss, and AUC where both labels occur.
+    """
+    if not len(bundle.test):
+        return {}
+    if bundle.labelled:
+        return _labelled_per_user(bundle, model)
+    task = _task(bundle, "test")
+    table = task.per_user(model)
+    names = [c for c in table.columns if c.startswith(("recall@", "ndcg@"))]
+    return {c: _by_user(task.user - 1, table[c].to_numpy(), len(bundle.users)) for c in names}
+
+
+def _by_user(owner: NDArray[np.int64], values: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+    """Mean of each user's rows: ``[m] -> [n]``; NaN without one."""
+    total, count = np.bincount(owner, weights=values, minlength=n), np.bincount(owner, minlength=n)
+    mean: NDArray[np.float64] = np.divide(total, count, out=np.full(n, np.nan), where=count > 0)
+    return mean
+
+
+def _labelled_per_user(bundle: Bundle, model: nn.Module) -> dict[str, NDArray[np.float64]]:
+    owner = bundle.test.inter_feat["user_id"].numpy() - 1
+    label = bundle.test.inter_feat["label"].numpy()
+    scores, n = predictions(model, bundle.test), len(bundle.users)
+    order = np.argsort(owner, kind="stable")
+    ends = np.cumsum(np.bincount(owner, minlength=n))
+    rows = [order[start:end] for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    return {
+        "auc": np.array([auc(scores[r], label[r]) if len(r) else np.nan for r in rows]),
+        "logloss": np.array([log_loss(scores[r], label[r]) if len(r) else np.nan for r in rows]),
+    }
 
 
 def popularity(bundle: Bundle, phase: str) -> dict[str, float]:

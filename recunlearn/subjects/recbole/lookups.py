@@ -111,11 +111,89 @@ class _MeanRows:
         return tuple(map(self._replace, outputs)) if isinstance(outputs, tuple) else outputs
 
     def _replace(self, table: Any) -> Any:
-        if not isinstance(table, Tensor) or table.dim() != 2 or len(table) != len(self.inside) + 1:
+        if not _is_user_table(table, len(self.inside)):
             return table
         inside = self.inside.to(table.device)
         rows = torch.where(inside[:, None], mean_of_others(table[1:], inside), table[1:])
         return torch.cat([table[:1], rows])
+
+
+def user_vectors(model: nn.Module, tables: dict[str | None, int], count: int) -> Tensor | None:
+    """Every user's rows of all tables side by side: ``[count, d]``; None without a table."""
+    parameters = dict(model.named_parameters())
+    found = []
+    for name, offset in tables.items():
+        if name is not None:
+            found.append(parameters[name].detach()[offset + 1 : offset + 1 + count])
+            continue
+        clear_caches(model)
+        with torch.no_grad():
+            outputs = model.forward()
+        clear_caches(model)
+        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        found += [t[1:] for t in outputs if _is_user_table(t, count)]
+    return torch.cat(found, dim=1) if found else None
+
+
+def with_free_rows(
+    model: nn.Module, tables: dict[str | None, int], entities: IntArray, count: int
+) -> tuple[nn.Module, list[nn.Parameter]]:
+    """Copy of ``model`` in which only the users' rows can be trained; they begin as the others' mean.
+
+    Args:
+        model, tables, entities, count: as for :func:`with_population_rows`.
+    """
+    other = with_population_rows(model, tables, entities, count)
+    for parameter in other.parameters():
+        parameter.requires_grad_(False)
+    rows = torch.as_tensor(np.asarray(entities), dtype=torch.long)
+    parameters = dict(other.named_parameters())
+    free: list[nn.Parameter] = []
+    for name, offset in tables.items():
+        if name is None:
+            continue
+        table = parameters[name]
+        table.requires_grad_(True)
+        mask = torch.zeros(len(table), 1, device=table.device)
+        mask[rows + offset + 1] = 1.0
+        table.register_hook(mask.mul)
+        free.append(table)
+    if None in tables:
+        forward = _FreeRows(other, rows, count)
+        other.__dict__["forward"] = forward
+        free += forward.vectors.values()
+    return other, free
+
+
+class _FreeRows:
+    """``forward`` of a graph model whose users' propagated rows are parameters of their own.
+
+    Nothing else is trained, so the propagation is done once.
+    """
+
+    def __init__(self, model: nn.Module, rows: Tensor, count: int) -> None:
+        clear_caches(model)
+        with torch.no_grad():
+            outputs = model.forward()
+        clear_caches(model)
+        self.single = not isinstance(outputs, tuple)
+        self.outputs = (outputs,) if self.single else outputs
+        self.rows = rows
+        self.vectors = {
+            i: nn.Parameter(t[1:][rows.to(t.device)].clone())
+            for i, t in enumerate(self.outputs)
+            if _is_user_table(t, count)
+        }
+
+    def __call__(self, *args: Any) -> Any:
+        outputs = list(self.outputs)
+        for i, vectors in self.vectors.items():
+            outputs[i] = outputs[i].index_copy(0, self.rows.to(vectors.device) + 1, vectors)
+        return outputs[0] if self.single else tuple(outputs)
+
+
+def _is_user_table(value: Any, count: int) -> bool:
+    return isinstance(value, Tensor) and value.dim() == 2 and len(value) == count + 1
 
 
 def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHints:

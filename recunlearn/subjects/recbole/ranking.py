@@ -80,7 +80,7 @@ class RankingTask:
     def ranks(self, model: nn.Module) -> pd.DataFrame:
         """Rank (from 1) of every relevant item among those not masked: ``user_id``, ``item_id``, ``rank``."""
         found = []
-        with _evaluating(model):
+        with evaluating(model):
             for start, scores, relevant in self._scored(self._scorer(model)):
                 order = scores.argsort(dim=1, descending=True, stable=True)
                 places = torch.arange(self.n_items, device=order.device).expand_as(order)
@@ -152,7 +152,7 @@ class RankingTask:
         """``[rows, k]`` whether the item at each rank is relevant."""
         hits = np.zeros((len(self), k), dtype=bool)
         k = min(k, self.n_items)
-        with _evaluating(model):
+        with evaluating(model):
             scorer = self._scorer(model)
             for start, scores, cells in self._scored(scorer):
                 relevant = torch.zeros_like(scores, dtype=torch.bool)
@@ -163,17 +163,21 @@ class RankingTask:
 
 def labelled_metrics(model: nn.Module, part: Any) -> dict[str, float]:
     """``auc`` and ``logloss`` over rows that carry their own label, as RecBole's labelled mode."""
+    scores, labels = predictions(model, part), _column(part, part.label_field)
+    return {"auc": auc(scores, labels), "logloss": log_loss(scores, labels)}
+
+
+def predictions(model: nn.Module, part: Any) -> NDArray[np.float64]:
+    """What the model predicts for every row of a data set: ``[n]``."""
     parameter = next(model.parameters(), None)
     device = "cpu" if parameter is None else parameter.device
     predict: Any = model.predict
-    with _evaluating(model):
+    with evaluating(model):
         pieces = [
             predict(part[np.arange(start, min(start + _LABELLED_ROWS, len(part)))].to(device)).view(-1).cpu()
             for start in range(0, len(part), _LABELLED_ROWS)
         ]
-    scores = torch.cat(pieces).double().numpy() if pieces else np.zeros(0)
-    labels = _column(part, part.label_field)
-    return {"auc": auc(scores, labels), "logloss": log_loss(scores, labels)}
+    return torch.cat(pieces).double().numpy() if pieces else np.zeros(0)
 
 
 def _top_hits(scorer: Scorer, start: int, scores: Tensor, relevant: Tensor, k: int) -> NDArray[np.bool_]:
@@ -200,7 +204,7 @@ def _doubtful(values: Tensor, hits: Tensor, tolerance: float) -> Tensor:
 
 
 @contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
+def evaluating(model: nn.Module) -> Iterator[None]:
     """Eval mode without gradients and without stale caches; the model's mode is left as it was."""
     training = model.training
     model.eval()

@@ -151,6 +151,20 @@ def raw_scores(model: nn.Module, columns: Mapping[str, Tensor]) -> Tensor:
     return _predict_pair(model, (columns,))[0]
 
 
+def gives_probabilities(model: nn.Module, columns: Mapping[str, Tensor]) -> str:
+    """Tell what ``predict`` and ``full_sort_predict`` end in: "sigmoid", "softmax" or "" (plain scores)."""
+    if type(model).__name__ in _GIVE_PROBABILITIES:
+        return "softmax"
+    predict: Any = model.predict
+    try:
+        with torch.no_grad(), quiet():
+            plain = predict(Interaction(dict(columns))).reshape(-1)
+            raw = raw_scores(model, columns).reshape(-1)
+    except NotImplementedError:
+        return ""
+    return "sigmoid" if not torch.equal(plain, raw) and torch.allclose(raw.sigmoid(), plain) else ""
+
+
 def _predict_pair(model: Any, rows: tuple[Mapping[str, Tensor], ...]) -> list[Tensor]:
     predict: Callable[[Any], Tensor] = model.predict
     with quiet(), _Predicting() as mode:

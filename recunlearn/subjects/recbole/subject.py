@@ -1,7 +1,7 @@
 """A trained RecBole model as a :class:`Subject`."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,18 +12,23 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
-from recunlearn.subjects.recbole import scoring
+from recunlearn.subjects.parts import Vectors
+from recunlearn.subjects.recbole import item_scores, parts, scoring
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import with_seed
+from recunlearn.subjects.recbole.evaluation import per_user
 from recunlearn.subjects.recbole.lookups import (
     LookUp,
     find_lookups,
     plan_hints,
     user_tables,
+    user_vectors,
+    with_free_rows,
     with_population_rows,
 )
 from recunlearn.subjects.recbole.samples import Samples
 from recunlearn.subjects.recbole.training import fit
+from recunlearn.subjects.recbole.vectors import find_vectors
 
 Metrics = Mapping[str, Mapping[str, float]]
 
@@ -53,6 +58,7 @@ class RecBoleSubject:
         self.bundle = bundle
         self.model = model.eval()
         self.entities: NDArray[np.str_] = bundle.users
+        self.items: NDArray[np.str_] = bundle.items
         self.family = bundle.objective
         self.epochs = epochs
         self.metrics, self.popularity_metrics = metrics, popularity_metrics
@@ -133,6 +139,37 @@ class RecBoleSubject:
         bundle = replace(bundle, config=with_seed(bundle.config, seed))
         return fit(bundle, epochs=self.epochs, patience=None, progress=progress, title="Retraining").model
 
+    def pairs(self) -> tuple[IntArray, IntArray]:
+        """Users and items of all training rows, from 0, user by user as in ``batches``."""
+        order = self.samples.rows(np.arange(len(self.entities)))
+        return self.samples.user[order].astype(np.int64) - 1, self.samples.item[order].astype(np.int64) - 1
+
+    def train_on(
+        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, progress: bool = False
+    ) -> nn.Module:
+        """Train anew on some rows: same id map, sizes and settings, no evaluation."""
+        epochs = max(1, round(self.epochs * effort))
+        return parts.train_part(
+            self.bundle, self._marked(kept), seed=seed, epochs=epochs, progress=progress, title="Training"
+        )
+
+    def load_on(self, kept: NDArray[np.bool_], state: Mapping[str, Tensor]) -> nn.Module:
+        """Model of some rows, from its weights."""
+        return parts.load_part(self.bundle, self._marked(kept), state)
+
+    def _marked(self, kept: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        rows = np.zeros(len(self.samples.user), dtype=bool)
+        rows[self.samples.rows(np.arange(len(self.entities)))[kept]] = True
+        return rows
+
+    def vectors(self, model: nn.Module) -> Vectors:
+        """Rows of users and items; a graph model becomes the plain model of its propagated tables."""
+        return find_vectors(self.bundle, model, self._spread())
+
+    def ensemble(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Model whose raw score is the mean of the models' raw scores."""
+        return parts.mean_model(self.bundle, models, self._spread())
+
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:
         """Copy with the users' own vectors replaced by the mean over all other users.
 
@@ -144,6 +181,37 @@ class RecBoleSubject:
         if not tables:
             return copy.deepcopy(model)
         return with_population_rows(model, tables, entities, len(self.entities))
+
+    def interactions(self) -> tuple[IntArray, IntArray]:
+        """Users and items of the training rows (those with label 1 where rows have labels), from 0."""
+        user, item = self.samples.user.astype(np.int64) - 1, self.samples.item.astype(np.int64) - 1
+        if not self.bundle.labelled:
+            return user, item
+        liked = self.bundle.train.inter_feat["label"].numpy() > 0
+        return user[liked], item[liked]
+
+    def item_scores(self, model: nn.Module, entities: IntArray, *, history: bool = True) -> Tensor:
+        """Logits for every item, by the model's own full-sort method or in tiles of pairs."""
+        return item_scores.item_scores(self.bundle, model, entities, history=history)
+
+    def quality(self, model: nn.Module) -> Mapping[str, NDArray[np.float64]]:
+        """Recall and NDCG of the test part by user, known items left out; AUC and log loss with labels."""
+        return per_user(self.bundle, model)
+
+    def user_vectors(self, model: nn.Module) -> Tensor | None:
+        """Rows of every table that the score reads at the user's row, side by side."""
+        lookups, batch = self._watched(model)
+        return user_vectors(model, user_tables(lookups, batch), len(self.entities))
+
+    def free_rows(self, model: nn.Module, entities: IntArray) -> tuple[nn.Module, list[nn.Parameter]] | None:
+        """Copy in which only these users' rows can be trained; graph models: their propagated rows."""
+        lookups, batch = self._watched(model)
+        tables = user_tables(lookups, batch)
+        return with_free_rows(model, tables, entities, len(self.entities)) if tables else None
+
+    def without_history(self, batch: Batch) -> Batch | None:
+        """Return the same samples with one step of padding as their history; None for models without."""
+        return item_scores.without_history(batch)
 
     def hints(self) -> PlanHints:
         """Names, row ranges and padding of the embedding tables."""
@@ -163,10 +231,14 @@ class RecBoleSubject:
         return {**self.bundle.facts, "trained_epochs": self.epochs, "weights_hash": self.weights_hash}
 
     def _watched(self, model: nn.Module) -> tuple[list[LookUp], Batch]:
-        active = np.flatnonzero(self.samples.counts)
-        spread = active[np.unique(np.linspace(0, len(active) - 1, 32).astype(np.int64))]
-        batch = self.samples.batch(self.samples.rows(spread, 1), 0)
+        batch = self._spread()
         mode = model.training
         found = find_lookups(self.family, model.eval(), batch)
         model.train(mode)
         return found, batch
+
+    def _spread(self) -> Batch:
+        """One sample of each of some users."""
+        active = np.flatnonzero(self.samples.counts)
+        spread = active[np.unique(np.linspace(0, len(active) - 1, 32).astype(np.int64))]
+        return self.samples.batch(self.samples.rows(spread, 1), 0)
