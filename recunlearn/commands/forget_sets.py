@@ -5,23 +5,18 @@ from typing import Annotated, Any, Literal
 
 import typer
 
-Toml = Annotated[Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")]
+from recunlearn.commands.run_options import Run, with_run
 
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("forget-sets")(forget_sets)
+    app.command("forget-sets")(with_run(forget_sets, ("dataset", "model", "checkpoint", "config")))
 
 
 def forget_sets(
     scores: Annotated[
         Path | None, typer.Option(help="Score table that score-users wrote, or its folder.")
     ] = None,
-    dataset: Annotated[
-        str | None, typer.Option(help="Name that `data list` shows, instead of --scores. (default: ml-100k)")
-    ] = None,
-    model: Annotated[str | None, typer.Option(help="RecBole model. (default: NeuMF)")] = None,
-    checkpoint: Annotated[Path | None, typer.Option(help="Folder of a trained model.")] = None,
     fraction: Annotated[float, typer.Option(help="Share of the users in every set.")] = 0.05,
     strata: Annotated[
         str | None,
@@ -39,7 +34,8 @@ def forget_sets(
     format_: Annotated[
         Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
     ] = "table",
-    config: Toml = None,
+    *,
+    run: Run,
 ) -> None:
     """Draw sets of easy, hard and random users that are alike in size and activity."""
     from recunlearn.commands.requested import read_users
@@ -57,7 +53,6 @@ def forget_sets(
     if out is None:
         raise UsageError("--out is missing. Name the folder that the sets are written into.")
     check_folder(out)
-    run = {"--dataset": dataset, "--model": model, "--checkpoint": checkpoint, "--config": config}
     candidates, facts = _candidates(scores, run)
     if users is not None and asked is not None:
         check_listed(asked, candidates, users)
@@ -68,37 +63,29 @@ def forget_sets(
     _print(sets, manifest, format_)
 
 
-def _candidates(scores: Path | None, run: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+def _candidates(scores: Path | None, run: Run) -> tuple[Any, dict[str, Any]]:
     """Users to draw from, out of a score table or out of a run, and what identifies their scores."""
     from recunlearn.foundation.errors import UsageError
     from recunlearn.studies.forget_sets import candidates_of, keys_of, read_scores, scores_facts
 
-    named = [option for option, value in run.items() if value is not None]
     if scores is None:
-        found, keys = _scored(**{k.removeprefix("--"): v for k, v in run.items()})
+        found, keys = _scored(run)
         return candidates_of(found.table, keys), scores_facts(found.table, found.summary)
-    if named:
-        raise UsageError(f"{', '.join(named)} cannot go with --scores. Leave out one or the other.")
+    if run.named:
+        raise UsageError(f"{', '.join(run.named)} cannot go with --scores. Leave out one or the other.")
     table, summary = read_scores(scores)
     return candidates_of(table, keys_of(summary)), scores_facts(table, summary)
 
 
-def _scored(dataset: str | None, model: str | None, checkpoint: Path | None, config: Path | None) -> Any:
+def _scored(run: Run) -> Any:
     """Scores of a run, read from the store or made."""
-    from recunlearn.commands.requested import given, merged
-    from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
     from recunlearn.report.terminal import listening
-    from recunlearn.studies.keys import keys_for, read_checkpoint
+    from recunlearn.studies.keys import keys_for
     from recunlearn.studies.scoring import scored_users
 
-    options = given(dataset=dataset, model=model)
-    if checkpoint is not None:
-        options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
-    values = merged(read_toml(config) if config else {}, options)
-    settings = make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
     with listening() as listener:
-        found = scored_users(settings, checkpoint=checkpoint, listener=listener)
-    return found, keys_for(settings, checkpoint)
+        found = scored_users(run.settings, checkpoint=run.checkpoint, listener=listener)
+    return found, keys_for(run.settings, run.checkpoint)
 
 
 def _print(sets: list[Any], manifest: Path, format_: str) -> None:
