@@ -91,7 +91,7 @@ def bare(run: Tracer, batch: Batch) -> Callable[[int], None]:
 
 def _by_hooks(run: Tracer, batch: Batch, steps: int) -> Callable[[int], None]:
     leaves: list[Tensor] = []
-    model, clones = run.engine.model, run.plan.clones
+    model, clones = run.engine.model, bool(run.plan.written)
 
     def leaf(_m: nn.Module, _i: object, out: Tensor) -> Tensor:
         leaves.append(out.detach().requires_grad_())

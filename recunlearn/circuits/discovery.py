@@ -117,6 +117,7 @@ class _Search:
 
     def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch, clones: bool) -> None:
         self.clones, self.direct = clones, False
+        self.copies: list[tuple[int, Tensor]] = []
         self.modules = leaf_modules(model)
         self.pairs = {name: len(hints.order) for name in hints.pairs if name in self.modules}
         self.hints, self.samples = hints, len(batch)
@@ -256,7 +257,14 @@ class _Search:
         return self._handed_out(leaf)
 
     def _handed_out(self, leaf: Tensor) -> Tensor:
-        return leaf.clone() if self.clones else leaf
+        if not self.clones:
+            return leaf
+        self.copies.append((self.leaves[id(leaf)], leaf.clone()))
+        return self.copies[-1][1]
+
+    def written(self) -> frozenset[int]:
+        """Components that the model wrote into: autograd counts the versions of a tensor and its views."""
+        return frozenset(i for i, copy in self.copies if copy._version > 0)
 
     def labels(self, c: Component, groups: int, granularity: Granularity) -> tuple[str, ...]:
         """Names of the groups of a component."""
@@ -293,7 +301,7 @@ def _with_groups(
             for c in search.found
         )
         plan = ComponentPlan(
-            components, outputs, dict(search.aliases), search.clones, search.pairs, search.direct
+            components, outputs, dict(search.aliases), search.written(), search.pairs, search.direct
         )
         fixed = groups is not None or granularity != "group"
         if fixed or len(plan.edges) >= MINIMUM_EDGES or k >= largest:

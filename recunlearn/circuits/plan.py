@@ -105,7 +105,7 @@ class ComponentPlan:
         components: in order of execution.
         outputs: components that the metric reads directly.
         aliases: further look-ups of the same rows, call number -> component.
-        clones: the model writes into its activations: it gets copies of the leaves.
+        written: components that the model writes into: it gets copies of their leaves.
         field_pairs: modules written as a sum over pairs of fields -> number of fields.
         direct: the model reads no computed table and no input rows.
     """
@@ -113,7 +113,7 @@ class ComponentPlan:
     components: tuple[Component, ...]
     outputs: tuple[int, ...]
     aliases: Mapping[int, int]
-    clones: bool = False
+    written: frozenset[int] = frozenset()
     field_pairs: Mapping[str, int] = field(default_factory=dict)
     direct: bool = False
 

@@ -93,7 +93,7 @@ def replay(
             wanted.remove(i)
             if not wanted:
                 raise _Enough
-        return leaf.clone() if plan.clones else leaf
+        return leaf.clone() if i in plan.written else leaf
 
     def on_lookup(
         call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
@@ -103,7 +103,7 @@ def replay(
             return compute()
         seen = run.leaves[i]
         if seen is not None:
-            return seen.clone() if plan.clones else seen
+            return seen.clone() if i in plan.written else seen
         run.lookups[i] = Lookup(index, weight)
         return keep(i, given[i] if i in given else compute())
 
