@@ -1,5 +1,6 @@
 """Forget sets: which users a method is tried on, alike in size and activity but not in difficulty."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -28,8 +29,14 @@ TOLERANCE = 0.05
 """Matched sets differ by at most this share in their interactions."""
 LEVELS = 10
 """Levels of activity that matched sets are balanced over."""
+NEAR = 0.024
+"""Two sets this near to one target are within 5 % of each other."""
 SHARE = 0.2
 """Sets are drawn from this end of the users, so that draws differ."""
+PARTS = (SHARE, 0.5, 1.0)
+"""Parts that users are exchanged from: a larger one where the smaller does not suffice."""
+TRIES = 20
+"""Lots tried with each part."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +110,8 @@ def forget_sets(
 
     Each set is a random draw from the fifth of the users at its end of the order. Matched sets take as many
     users from each of ten levels of activity, the fifth is one of each level, and users are exchanged within
-    levels until a set's interactions are those of an average set.
+    levels until a set's interactions are those of an average set; where the fifths do not suffice, for the
+    next users of the order (``settings["outside"]`` of them).
 
     Source: core and edge are the most and the least active users in CURE4Rec (arXiv 2408.14393, its code).
     Deviations: they are drawn from a fifth, and where activity is matched they are told apart by the mean
@@ -123,16 +131,15 @@ def forget_sets(
     size = candidates.size(fraction)
     rows = candidates.pool(size)
     levels = activity_levels(candidates.n_interactions[rows], min(LEVELS, size) if matched else 1)
-    target = float(candidates.n_interactions[rows].mean() * size) if matched else None
+    counts = candidates.n_interactions[rows].astype(np.int64)
+    target = float(counts.mean() * size) if matched else None
     made = []
     for stratum in strata:
         order = _order(candidates, stratum, matched)
         key = None if order is None else order[rows]
         for draw in range(draws):
-            lot = uniform(rows.astype(np.uint64), int(content_hash(seed, stratum, draw)[:7], 16))
-            counts = candidates.n_interactions[rows].astype(np.int64)
-            chosen = rows[_draw(key, lot, levels, counts, size, target, stratum)]
-            made.append(_as_set(candidates, chosen, stratum, draw, seed, matched))
+            places, outside = _matched(rows, counts, key, levels, size, target, (seed, stratum, draw))
+            made.append(_as_set(candidates, rows[places], stratum, draw, seed, matched, outside))
     return made
 
 
@@ -189,42 +196,58 @@ def _order(candidates: Candidates, stratum: str, matched: bool) -> Array | None:
     return orders.get(stratum)
 
 
-def _draw(
+def _matched(
+    rows: Rows,
+    counts: Rows,
     key: Array | None,
-    lot: Array,
     levels: Rows,
-    counts: NDArray[np.integer[Any]],
     size: int,
     target: float | None,
-    stratum: str,
-) -> Rows:
-    """Places of one set: by lot among those with the lowest key of each level, then exchanged."""
-    n_levels = int(levels.max()) + 1
-    shares = np.diff(np.arange(n_levels + 1) * size // n_levels)
-    chosen, spare = [], []
+    draw: tuple[int, str, int],
+) -> tuple[Rows, int]:
+    """Places of one set, and how many of them lie outside the end that it is drawn from."""
+    off = 0.0
+    for part in PARTS:
+        for attempt in range(TRIES):
+            lot = uniform(rows.astype(np.uint64), int(content_hash(*draw, attempt)[:7], 16))
+            chosen, end, spare = _draw(key, lot, levels, size, part)
+            off = 0.0 if target is None else _exchange(chosen, spare, counts, target)
+            if target is None or abs(off) <= NEAR * target:
+                found = np.sort(np.concatenate(chosen))
+                return found, int(np.isin(found, end, invert=True).sum())
+    raise UsageError(
+        f"The interactions of a set of {draw[1]} users cannot be matched within {TOLERANCE:.0%}: they differ "
+        f"by {abs(off):.0f} from the {target:.0f} of an average set. Raise --fraction, or add --unmatched."
+    )
+
+
+def _draw(
+    key: Array | None, lot: Array, levels: Rows, size: int, part: float
+) -> tuple[list[Rows], Rows, list[Rows]]:
+    """Set of each level by lot among the fifth of lowest key; that fifth; who may be exchanged in."""
+    shares = np.diff(np.arange(levels.max() + 2) * size // (levels.max() + 1))
+    chosen, ends, spare = [], [], []
     for level, share in enumerate(shares):
         inside = np.flatnonzero(levels == level)
+        fifth = near = len(inside)
         if key is not None:
-            kept = max(int(np.ceil(SHARE * len(inside))), int(share))
-            inside = inside[np.lexsort((lot[inside], key[inside]))[:kept]]
-        inside = inside[np.argsort(lot[inside], kind="stable")]
-        chosen.append(inside[:share])
-        spare.append(inside[share:])
-    if target is not None:
-        _exchange(chosen, spare, counts, target, stratum)
-    return np.sort(np.concatenate(chosen))
+            inside = inside[np.lexsort((lot[inside], key[inside]))]
+            fifth, near = (max(math.ceil(p * len(inside)), int(share)) for p in (SHARE, part))
+        end = inside[:fifth][np.argsort(lot[inside[:fifth]], kind="stable")]
+        chosen.append(end[:share])
+        ends.append(end)
+        spare.append(np.concatenate([end[share:], inside[fifth:near]]))
+    return chosen, np.concatenate(ends), spare
 
 
-def _exchange(
-    chosen: list[Rows], spare: list[Rows], counts: NDArray[np.integer[Any]], target: float, stratum: str
-) -> None:
+def _exchange(chosen: list[Rows], spare: list[Rows], counts: Rows, target: float) -> float:
     """Exchange users within levels, each time the pair that brings the sum nearest to ``target``.
 
-    Two sets within 2.4 % of one target are within 5 % of each other.
+    Returns:
+        What the sum is still off, at most ``NEAR`` of the target unless no exchange helps any more.
     """
-    near = 0.024 * target
     off = float(sum(counts[c].sum() for c in chosen)) - target
-    while abs(off) > near:
+    while abs(off) > NEAR * target:
         best: tuple[float, int, int, int] | None = None
         for level, (inside, outside) in enumerate(zip(chosen, spare, strict=True)):
             if not len(inside) or not len(outside):
@@ -234,18 +257,21 @@ def _exchange(
             found = (float(left.flat[at]), level, at // len(outside), at % len(outside))
             best = found if best is None or found[0] < best[0] else best
         if best is None or best[0] >= abs(off):
-            raise UsageError(
-                f"The interactions of a set of {stratum} users cannot be matched within {TOLERANCE:.0%}: its "
-                f"users have {off + target:.0f}, an average set has {target:.0f}. Raise --fraction, or add "
-                "--unmatched."
-            )
+            break
         _, level, i, j = best
         off += float(counts[spare[level][j]] - counts[chosen[level][i]])
         chosen[level][i], spare[level][j] = spare[level][j], chosen[level][i]
+    return off
 
 
 def _as_set(
-    candidates: Candidates, rows: Rows, stratum: str, draw: int, seed: int, matched: bool
+    candidates: Candidates,
+    rows: Rows,
+    stratum: str,
+    draw: int,
+    seed: int,
+    matched: bool,
+    outside: int = 0,
 ) -> ForgetSet:
     probed = candidates.probed
     settings = {
@@ -254,6 +280,7 @@ def _as_set(
         "mean_cud": _mean(candidates.cud[rows]),
         "mean_item_popularity": _mean(candidates.popularity[rows]),
         "anchors": int(candidates.anchor[rows].sum()),
+        "outside": outside,
         "probed": None if probed is None else int(probed[rows].sum()),
     }
     counts = candidates.n_interactions[rows]

@@ -18,7 +18,7 @@ from recunlearn.studies.scoring import UserScores, check_folder
 
 NEEDED = ("user_id", "n_interactions", "cud", "is_anchor", "mean_item_popularity")
 MANIFEST = "manifest.json"
-SETTINGS = ("matched", "definition", "mean_cud", "mean_item_popularity", "anchors", "probed")
+SETTINGS = ("matched", "definition", "mean_cud", "mean_item_popularity", "anchors", "outside", "probed")
 
 
 def read_scores(path: Path) -> tuple[pd.DataFrame, dict[str, Any] | None]:
@@ -168,9 +168,7 @@ def _load(folder: Path, entry: Mapping[str, Any]) -> ForgetSet:
         table = pd.read_csv(file, dtype={"user_id": str}, keep_default_na=False)
         entities = table["user_id"].to_numpy(dtype=str)
         counts = table["n_interactions"].to_numpy(dtype=np.int64)
-        settings = {
-            k: entry.get(k) for k in ("matched", "mean_cud", "mean_item_popularity", "anchors", "probed")
-        }
+        settings = {k: entry.get(k) for k in SETTINGS}
         found = ForgetSet(entities, counts, entry["stratum"], entry["draw"], entry["seed"], settings)
         intact = found.hash == entry["hash"]
     except (OSError, KeyError, TypeError, ValueError) as error:
