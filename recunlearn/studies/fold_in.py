@@ -55,14 +55,18 @@ def split_history(subject: Recommender, entities: IntArray, how: FoldIn, seed: i
     inside[order] = place < np.floor(how.share * count[owner[order]])
     chosen = torch.from_numpy(inside).to(whole.entity.device)
     fit, rest = whole[chosen], whole[~chosen]
-    test = [rest[slice(start, start + BATCH)] for start in range(0, len(rest), BATCH)]
-    return History(fit, test, _negatives(subject, entities, len(fit), seed))
+    return History(fit, in_pieces(rest), _negatives(subject, entities, len(fit), seed))
 
 
 def joined(parts: list[Batch]) -> Batch:
     """Batches one after the other."""
     columns = {k: torch.cat([p.columns[k] for p in parts]) for k in parts[0].columns}
     return Batch(columns, torch.cat([p.entity for p in parts]))
+
+
+def in_pieces(batch: Batch) -> list[Batch]:
+    """Cut a long batch."""
+    return [batch[slice(start, start + BATCH)] for start in range(0, len(batch), BATCH)]
 
 
 def _negatives(subject: Recommender, entities: IntArray, count: int, seed: int) -> Batch | None:

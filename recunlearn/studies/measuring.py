@@ -14,7 +14,7 @@ from recunlearn.evaluation.distances import DISTANCES, log_probabilities
 from recunlearn.evaluation.forgetting import activity_groups, neighbours
 from recunlearn.evaluation.ranking import per_user_metrics
 from recunlearn.foundation.seeds import uniform
-from recunlearn.studies.fold_in import FoldIn, History, folded_in, split_history
+from recunlearn.studies.fold_in import FoldIn, History, folded_in, in_pieces, joined, split_history
 from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.subjects.contract import Batch, IntArray, Recommender
 
@@ -76,12 +76,6 @@ class Setting:
         return samples(self.subject, self.forget, self.seed)
 
     @cached_property
-    def emptied(self) -> list[Batch] | None:
-        """Deleted samples with an empty history; None for models that read none."""
-        found = [self.subject.without_history(b) for b in self.batches]
-        return None if None in found else [b for b in found if b is not None]
-
-    @cached_property
     def history(self) -> History:
         """Deleted samples in the parts that vectors are fitted and tested on."""
         return split_history(self.subject, self.forget, self.fold_in, self.seed)
@@ -97,6 +91,14 @@ class Setting:
     def losses(self, model: nn.Module, batches: list[Batch]) -> Array:
         """Mean loss of every forgotten user: ``[n]``."""
         return entity_losses(self.subject, model, batches, self.forget)
+
+    def empty_losses(self, model: nn.Module) -> Array | None:
+        """Mean loss of every forgotten user with an empty history: ``[n]``; None for models without."""
+        whole = joined(self.batches)
+        found = self.subject.without_history(model, whole)
+        if found is None:
+            return None
+        return self.losses(found[0], in_pieces(found[1]))
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def measure(setting: Setting, model: nn.Module, *, absent: bool = False) -> Meas
         loss=setting.losses(kept, setting.batches),
         reset=None if vectors is None else setting.losses(stranger, setting.batches),
         fold_in=None if fitted is None else setting.losses(fitted, setting.history.test),
-        empty=None if setting.emptied is None else setting.losses(kept, setting.emptied),
+        empty=setting.empty_losses(kept),
         rank=rank,
         deleted=deleted,
         quality=subject.quality(kept),

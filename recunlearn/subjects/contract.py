@@ -181,11 +181,10 @@ class Recommender(Subject, Protocol):
         """Return rows of ``entities`` and ``items`` of every positive training interaction, ``[n]`` each."""
         ...
 
-    def item_scores(self, model: nn.Module, entities: IntArray, *, history: bool = True) -> Tensor:
+    def item_scores(self, model: nn.Module, entities: IntArray) -> Tensor:
         """Logits for every item, no item left out: ``[len(entities), n_items]``, on the CPU.
 
-        Models that read a history get the training history, or with ``history=False`` an empty one. Ask for
-        some hundred entities at a time.
+        Models that read a history get the training history. Ask for some hundred entities at a time.
         """
         ...
 
@@ -207,6 +206,6 @@ class Recommender(Subject, Protocol):
         """
         ...
 
-    def without_history(self, batch: Batch) -> Batch | None:
-        """Return the same samples with an empty history; None where the model reads none."""
+    def without_history(self, model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch] | None:
+        """Return model and samples with an empty history, wherever it lies; None where none is read."""
         ...

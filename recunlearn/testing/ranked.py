@@ -38,8 +38,8 @@ class RankedWorld:
         user, item = np.nonzero(self.consumed)
         return user.astype(np.int64), item.astype(np.int64)
 
-    def item_scores(self, model: nn.Module, entities: IntArray, *, history: bool = True) -> Tensor:
-        """See :class:`~recunlearn.subjects.contract.Recommender`; no model here reads a history."""
+    def item_scores(self, model: nn.Module, entities: IntArray) -> Tensor:
+        """See :class:`~recunlearn.subjects.contract.Recommender`."""
         users, items = torch.as_tensor(np.asarray(entities)), torch.arange(self.consumed.shape[1])
         with torch.no_grad():
             scores: Tensor = model(users[:, None], items[None, :])
@@ -70,6 +70,6 @@ class RankedWorld:
         table.requires_grad_(True).register_hook(lambda grad: grad * inside[:, None])
         return free, [table]
 
-    def without_history(self, batch: Batch) -> Batch | None:
+    def without_history(self, model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch] | None:
         """No model here reads a history."""
         return None

@@ -1,5 +1,6 @@
-"""Logits of some users for all items, from any RecBole model, with or without their history."""
+"""Logits of some users for all items, from any RecBole model, and samples without a history."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -14,17 +15,16 @@ from recunlearn.subjects.recbole.ranking import evaluating
 from recunlearn.subjects.recbole.scoring import gives_probabilities
 
 HISTORY, LENGTH = "item_id_list", "item_length"
+ROWS = "history_item_value"
 _SUFFIX = "_list"
 
 
-def item_scores(bundle: Bundle, model: nn.Module, users: IntArray, *, history: bool = True) -> Tensor:
+def item_scores(bundle: Bundle, model: nn.Module, users: IntArray) -> Tensor:
     """Logits ``[len(users), n_items]`` on the CPU; ``users`` counts from 0, the padding item is left out.
 
     A model that ends in a sigmoid, or returns a softmax, gives the scores before it (up to a constant).
     """
     inputs = _inputs(bundle, np.asarray(users, dtype=np.int64))
-    if not history:
-        inputs = Interaction(dict(emptied(inputs.interaction) or inputs.interaction))
     with evaluating(model):
         scores = Scorer(model, inputs, bundle.train.get_item_feature(), 0)(0, len(inputs)).cpu()
         kind = gives_probabilities(model, _a_few(bundle))
@@ -35,18 +35,27 @@ def item_scores(bundle: Bundle, model: nn.Module, users: IntArray, *, history: b
     return scores[:, 1:]
 
 
-def emptied(columns: Any) -> dict[str, Tensor] | None:
-    """Columns with an empty history, one step of padding; None without history."""
-    if HISTORY not in columns:
+def without_history(model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch] | None:
+    """Model and samples with an empty history; None where none is read.
+
+    Sequences: the samples' lists become one step of padding, the shortest that a model reads. Auto-encoders
+    keep the input row of every user: those of the samples become zero in a copy.
+    """
+    if HISTORY in batch.columns:
+        return model, Batch(_emptied(dict(batch.columns)), batch.entity)
+    rows = getattr(model, ROWS, None)
+    if not isinstance(rows, Tensor) or getattr(model, "user_embedding", None) is not None:
         return None
+    other = copy.deepcopy(model)
+    changed = rows.clone()
+    changed[batch.columns["user_id"].unique().to(rows.device)] = 0
+    setattr(other, ROWS, changed)
+    return other, batch
+
+
+def _emptied(columns: dict[str, Tensor]) -> dict[str, Tensor]:
     lists = {k: torch.zeros_like(v) for k, v in columns.items() if k.endswith(_SUFFIX)}
     return {**columns, **lists, LENGTH: torch.ones_like(columns[LENGTH])}
-
-
-def without_history(batch: Batch) -> Batch | None:
-    """Samples with an empty history; None where the model reads none."""
-    columns = emptied(batch.columns)
-    return None if columns is None else Batch(columns, batch.entity)
 
 
 def _inputs(bundle: Bundle, users: IntArray) -> Any:
@@ -67,7 +76,7 @@ def _inputs(bundle: Bundle, users: IntArray) -> Any:
     columns = {k: torch.cat([r[k] for r in rows]) for k in rows[0]}
     if not known.all():
         idle = torch.from_numpy(~known)
-        empty = emptied(columns) or columns
+        empty = _emptied(columns)
         columns = {
             k: torch.where(idle.view(-1, *[1] * (v.dim() - 1)), empty[k], v) for k, v in columns.items()
         }

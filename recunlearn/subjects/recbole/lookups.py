@@ -3,6 +3,7 @@
 import copy
 import re
 from dataclasses import dataclass
+from inspect import signature
 from itertools import pairwise
 from typing import Any
 
@@ -126,19 +127,17 @@ def user_vectors(model: nn.Module, tables: dict[str | None, int], count: int) ->
         if name is not None:
             found.append(parameters[name].detach()[offset + 1 : offset + 1 + count])
             continue
-        clear_caches(model)
-        with torch.no_grad():
-            outputs = model.forward()
-        clear_caches(model)
-        outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+        outputs = _propagated(model)
         found += [t[1:] for t in outputs if _is_user_table(t, count)]
     return torch.cat(found, dim=1) if found else None
 
 
 def with_free_rows(
     model: nn.Module, tables: dict[str | None, int], entities: IntArray, count: int
-) -> tuple[nn.Module, list[nn.Parameter]]:
+) -> tuple[nn.Module, list[nn.Parameter]] | None:
     """Copy of ``model`` in which only the users' rows can be trained; they begin as the others' mean.
+
+    None where no table holds a vector of each user.
 
     Args:
         model, tables, entities, count: as for :func:`with_population_rows`.
@@ -160,9 +159,22 @@ def with_free_rows(
         free.append(table)
     if None in tables:
         forward = _FreeRows(other, rows, count)
-        other.__dict__["forward"] = forward
+        if forward.vectors:
+            other.__dict__["forward"] = forward
         free += forward.vectors.values()
-    return other, free
+    return (other, free) if free else None
+
+
+def _propagated(model: Any) -> tuple[Any, ...]:
+    """What the ``forward`` of a graph model returns; empty where it needs arguments."""
+    parameters = list(signature(type(model).forward).parameters.values())[1:]
+    if any(p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) for p in parameters):
+        return ()
+    clear_caches(model)
+    with torch.no_grad():
+        outputs = model.forward()
+    clear_caches(model)
+    return outputs if isinstance(outputs, tuple) else (outputs,)
 
 
 class _FreeRows:
@@ -172,12 +184,7 @@ class _FreeRows:
     """
 
     def __init__(self, model: nn.Module, rows: Tensor, count: int) -> None:
-        clear_caches(model)
-        with torch.no_grad():
-            outputs = model.forward()
-        clear_caches(model)
-        self.single = not isinstance(outputs, tuple)
-        self.outputs = (outputs,) if self.single else outputs
+        self.outputs = _propagated(model)
         self.rows = rows
         self.vectors = {
             i: nn.Parameter(t[1:][rows.to(t.device)].clone())
@@ -189,7 +196,7 @@ class _FreeRows:
         outputs = list(self.outputs)
         for i, vectors in self.vectors.items():
             outputs[i] = outputs[i].index_copy(0, self.rows.to(vectors.device) + 1, vectors)
-        return outputs[0] if self.single else tuple(outputs)
+        return tuple(outputs) if len(outputs) > 1 else outputs[0]
 
 
 def _is_user_table(value: Any, count: int) -> bool:

@@ -190,9 +190,9 @@ class RecBoleSubject:
         liked = self.bundle.train.inter_feat["label"].numpy() > 0
         return user[liked], item[liked]
 
-    def item_scores(self, model: nn.Module, entities: IntArray, *, history: bool = True) -> Tensor:
+    def item_scores(self, model: nn.Module, entities: IntArray) -> Tensor:
         """Logits for every item, by the model's own full-sort method or in tiles of pairs."""
-        return item_scores.item_scores(self.bundle, model, entities, history=history)
+        return item_scores.item_scores(self.bundle, model, entities)
 
     def quality(self, model: nn.Module) -> Mapping[str, NDArray[np.float64]]:
         """Recall and NDCG of the test part by user, known items left out; AUC and log loss with labels."""
@@ -209,9 +209,9 @@ class RecBoleSubject:
         tables = user_tables(lookups, batch)
         return with_free_rows(model, tables, entities, len(self.entities)) if tables else None
 
-    def without_history(self, batch: Batch) -> Batch | None:
-        """Return the same samples with one step of padding as their history; None for models without."""
-        return item_scores.without_history(batch)
+    def without_history(self, model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch] | None:
+        """Return samples with one step of padding, or a copy of the model with empty input rows."""
+        return item_scores.without_history(model, batch)
 
     def hints(self) -> PlanHints:
         """Names, row ranges and padding of the embedding tables."""
