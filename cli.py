@@ -1,3 +1,4 @@
 from recunlearn.commands import main
 
-main()
+if __name__ == "__main__":
+    main()

@@ -1,7 +1,7 @@
 """A tiny recommender on checkerboard data with known right answers: a subject trained in a moment."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
 from recunlearn.subjects.population import mean_of_others
+from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
 
 
@@ -35,7 +36,7 @@ class DotProduct(nn.Module):
         return self.out(self.user_embedding(user) * self.item_embedding(item)).squeeze(-1)
 
 
-class CheckerboardWorld(RankedWorld):
+class CheckerboardWorld(RankedWorld, PartWorld):
     """Users and items of two colours; a user consumes ``density`` of the items of their own colour.
 
     Known: items of a user's own colour score above the others, also those that the user never saw; and a
@@ -193,12 +194,27 @@ class CheckerboardWorld(RankedWorld):
         order = unseen.byte().argsort(dim=1, descending=True, stable=True)
         return order[user, number % unseen.sum(1)[user]]
 
-    def _train(self, kept: Tensor, seed: int) -> nn.Module:
+    def _train_on(self, kept: NDArray[np.bool_], seed: int, effort: float) -> nn.Module:
+        return self._train(torch.from_numpy(kept), seed, max(1, round(self.epochs * effort)))
+
+    def _mean_of(self, models: Sequence[nn.Module]) -> nn.Module:
+        """Weighted dot products add up: vectors side by side."""
+        model = DotProduct(len(self.entities), self.n_items, self.size * len(models), 0)
+        parts = [dict(m.named_parameters()) for m in models]
+        with torch.no_grad():
+            for name, parameter in model.named_parameters():
+                values = [p[name] for p in parts]
+                bias = name == "out.bias"
+                parameter.copy_(torch.stack(values).mean(0) if bias else torch.cat(values, 1))
+            model.out.weight /= len(models)
+        return model
+
+    def _train(self, kept: Tensor, seed: int, epochs: int | None = None) -> nn.Module:
         model = DotProduct(len(self.entities), self.n_items, self.size, seed)
         generator = torch.Generator().manual_seed(seed)
         optimiser = torch.optim.Adam(model.parameters(), lr=0.05, weight_decay=1e-3)
         rows = kept.nonzero().squeeze(1)
-        for _ in range(self.epochs):
+        for _ in range(self.epochs if epochs is None else epochs):
             unseen = self._random_negatives(rows, generator)
             batch = self._batch(rows, unseen)
             if self.family == "pointwise":

@@ -1,7 +1,7 @@
 """A linear recommender whose unlearning has a closed form, so that the hardest users are known beforehand."""
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints
 from recunlearn.subjects.population import mean_of_others
+from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
 
 
@@ -29,7 +30,7 @@ class LinearScore(nn.Module):
         return (self.user_embedding(user) * self.item_features(item)).sum(-1)
 
 
-class LinearWorld(RankedWorld):
+class LinearWorld(RankedWorld, PartWorld):
     """Fragile and sturdy users, alike in everything but the direction and length of their items' features.
 
     Every user consumes the items of one kind; all items of a kind have the features x, and the user's vector
@@ -151,6 +152,18 @@ class LinearWorld(RankedWorld):
         """Users are independent, so retraining gives the same vectors, and zeros to ``without``."""
         model = copy.deepcopy(self.model)
         model.get_parameter("user_embedding.weight").data[torch.as_tensor(without)] = 0.0
+        return model
+
+    def _train_on(self, kept: NDArray[np.bool_], seed: int, effort: float) -> nn.Module:
+        present = np.zeros(len(self.entities), dtype=bool)
+        present[np.nonzero(self.consumed)[0][kept]] = True
+        return self.retrain(np.flatnonzero(~present), seed=seed)
+
+    def _mean_of(self, models: Sequence[nn.Module]) -> nn.Module:
+        """All models have the same items, so the mean of the vectors scores the mean."""
+        model = copy.deepcopy(models[0])
+        weights = [m.get_parameter("user_embedding.weight").data for m in models]
+        model.get_parameter("user_embedding.weight").data = torch.stack(weights).mean(0)
         return model
 
     def population_rows(self, model: nn.Module, entities: IntArray) -> nn.Module:

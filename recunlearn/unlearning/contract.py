@@ -55,6 +55,7 @@ class Unlearned:
         diverged: whether the loss stopped being a number; ``model`` is then the last good state.
         history: losses by step.
         shards: shards retrained; None for a method without shards.
+        parts: seconds by part of the work, where a method has parts.
     """
 
     model: nn.Module
@@ -70,6 +71,7 @@ class Unlearned:
     diverged: bool = False
     history: History = field(default_factory=dict)
     shards: int | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
 
     def facts(self) -> dict[str, Any]:
         """Everything but model and history, as plain values."""

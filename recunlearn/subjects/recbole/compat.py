@@ -148,6 +148,7 @@ __all__ = [
     "quiet",
     "recbole_version",
     "with_seed",
+    "with_values",
 ]
 
 AUTO_ENCODERS = frozenset({"MultiDAE", "MultiVAE", "MacridVAE", "CDAE", "ENMF", "DiffRec"})
@@ -189,9 +190,14 @@ def make_config(model: str, dataset: str, values: Mapping[str, Any]) -> SafeConf
 
 def with_seed(config: SafeConfig, seed: int) -> SafeConfig:
     """Copy of the settings with another seed."""
+    return with_values(config, seed=seed)
+
+
+def with_values(config: SafeConfig, **values: Any) -> SafeConfig:
+    """Copy of the settings with other values."""
     other = object.__new__(SafeConfig)
     other.__dict__.update(config.__dict__)
-    other.final_config_dict = {**config.final_config_dict, "seed": seed}
+    other.final_config_dict = {**config.final_config_dict, **values}
     return other
 
 

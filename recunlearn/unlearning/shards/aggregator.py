@@ -11,6 +11,8 @@ from torch.func import functional_call
 from recunlearn.subjects.contract import Batch, Subject
 from recunlearn.subjects.parts import Rows, Vectors
 
+SIDES = ("entity", "item")
+
 
 class Attention(nn.Module):
     """Mixture over shards of translated vectors: ``[k, n, d] -> [n, d]``.
@@ -77,18 +79,20 @@ class Aggregator(nn.Module):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        self.rows = {"entities": parts[0].entities, "items": parts[0].items}
+        self.rows = {side: _rows_of(parts[0], side) for side in SIDES}
         self.template = _Scored(subject, _mean_model([p.model for p in parts]))
-        seen = {"entities": seen_entities, "items": seen_items}
+        seen = dict(zip(SIDES, (seen_entities, seen_items), strict=True))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self._build(parts, {side: seen[side] for side, rows in self.rows.items() if rows})
+
+        _freeze_vectors(self.template.model, parts[0])
 
     def _build(self, parts: Sequence[Vectors], seen: Mapping[str, Tensor]) -> None:
         self.translation = nn.ModuleDict()
         self.attention = nn.ModuleDict()
         for side, mask in seen.items():
-            stacked = torch.stack([_side_by_side(p.model, getattr(p, side)) for p in parts])
+            stacked = torch.stack([side_by_side(p.model, _rows_of(p, side)) for p in parts])
             self.register_buffer(f"{side}_vectors", stacked, persistent=False)
             width = stacked.shape[2]
             self.attention[side] = Attention(width, mask)
@@ -97,7 +101,7 @@ class Aggregator(nn.Module):
         self.to(next(parts[0].model.parameters()).device)
 
     def vectors(self, side: str) -> Tensor:
-        """Aggregated vectors of "entities" or "items": ``[n, d]``."""
+        """Aggregated vectors of "entity" or "item": ``[n, d]``."""
         stacked: Tensor = getattr(self, f"{side}_vectors")
         mixed: Tensor = self.attention[side](self.translation[str(stacked.shape[2])](stacked))
         return mixed
@@ -142,7 +146,36 @@ class _Scored(nn.Module):
         return self.subject.log_likelihood(self.model, batch)
 
 
-def _side_by_side(model: nn.Module, rows: tuple[Rows, ...]) -> Tensor:
+def _rows_of(part: Vectors, side: str) -> tuple[Rows, ...]:
+    return part.entities if side == "entity" else part.items
+
+
+def _freeze_vectors(model: nn.Module, part: Vectors) -> None:
+    """Tables that hold vectors and nothing else are computed, so they need no training."""
+    covered: dict[str, list[int]] = {}
+    for rows in (*part.entities, *part.items):
+        covered.setdefault(rows.parameter, []).append(rows.count)
+    for name, parameter in model.named_parameters():
+        counts = covered.get(name, [])
+        # Every field of a table may have one row that stands for nothing.
+        parameter.requires_grad_(not counts or len(parameter) > sum(counts) + len(counts))
+
+
+def own_parameters(part: Vectors, shards: int) -> int:
+    """Numbers that an aggregator of so many sub-models of this form trains."""
+    parameters = dict(part.model.named_parameters())
+    copied = copy.deepcopy(part.model)
+    _freeze_vectors(copied, part)
+    total = sum(p.numel() for p in copied.parameters() if p.requires_grad)
+    widths = [
+        sum(parameters[r.parameter].shape[1] for r in rows) for rows in (part.entities, part.items) if rows
+    ]
+    total += sum(shards * (width * width + width) for width in set(widths))
+    return total + sum(max(1, width // 2) * (width + 2) for width in widths)
+
+
+def side_by_side(model: nn.Module, rows: tuple[Rows, ...]) -> Tensor:
+    """Vectors of all entities or items, of several tables side by side: ``[n, d]``."""
     parameters = dict(model.named_parameters())
     return torch.cat([parameters[r.parameter].detach()[r.first : r.first + r.count] for r in rows], 1)
 
