@@ -194,10 +194,10 @@ def test_fold_in_learns_the_colour_from_half_of_the_history(world):
         scores = subject.item_scores(fitted, FORGET).numpy()
         own = (FORGET[:, None] + np.arange(30)[None, :]) % 2 == 0
         top = np.argsort(-scores, axis=1)[:, :15]  # half of the items, as many as there are of a colour
-        assert np.take_along_axis(own, top, 1).mean() > 0.95
+        assert np.take_along_axis(own, top, 1).mean() > 0.85
         stranger = subject.item_scores(subject.population_rows(subject.model, FORGET), FORGET).numpy()
         before = np.argsort(-stranger, axis=1)[:, :15]
-        assert np.take_along_axis(own, before, 1).mean() < 0.8
+        assert np.take_along_axis(own, before, 1).mean() == pytest.approx(0.5, abs=0.05)
 
 
 @pytest.mark.parametrize(
