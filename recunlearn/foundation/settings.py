@@ -159,7 +159,7 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
     if problem["type"] == "extra_forbidden":
         allowed = _fields(kind, problem["loc"][:-1])
         hint = near_miss(str(problem["loc"][-1]), allowed)
-        return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed))}."
+        return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed)) or 'none'}."
     says = problem["msg"].removeprefix("Value error, ")
     hint = ""
     if problem["type"] == "literal_error":

@@ -53,7 +53,7 @@ def forget_goal(subject: Subject, forget: IntArray, target: float | None, *, mos
     Raises:
         UsageError: the target is not above the loss that the original model has already.
     """
-    look = _Look(subject, forget, seed)
+    look = MeanLoss(subject, forget, seed)
     start = look(subject.model)
     end = look(subject.population_rows(subject.model, forget)) if target is None else target
     if not end > start:
@@ -71,13 +71,28 @@ def _no_way(start: float, target: float | None) -> str:
     )
 
 
-class _Look:
-    """Mean loss over at most 20 samples of at most 100 of the forgotten, the same ones each time."""
+class MeanLoss:
+    """Mean loss over at most ``samples`` samples of at most ``users`` entities, the same ones each time.
 
-    def __init__(self, subject: Subject, forget: IntArray, seed: int) -> None:
-        some = forget[:: -(-len(forget) // LOOKED_USERS)]
-        some = some if subject.n_samples()[some].sum() else forget
-        found = subject.batches(some, batch_size=BATCH, per_entity=LOOKED_SAMPLES, seed=seed)
+    Args:
+        subject: whose samples they are.
+        entities: one or more with samples.
+        seed: of negatives, and of the choice where there is no time.
+        users, samples: most of them; the entities are spread over all.
+    """
+
+    def __init__(
+        self,
+        subject: Subject,
+        entities: IntArray,
+        seed: int,
+        *,
+        users: int = LOOKED_USERS,
+        samples: int = LOOKED_SAMPLES,
+    ) -> None:
+        known = entities[subject.n_samples()[entities] > 0]
+        some = known[:: -(-len(known) // users)]
+        found = subject.batches(some, batch_size=BATCH, per_entity=samples, seed=seed)
         self.subject, self.batches = subject, list(found)
 
     @torch.no_grad()

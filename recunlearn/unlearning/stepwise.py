@@ -29,7 +29,7 @@ class LoopSettings(Settings):
 
     learning_rate: float = Field(default=1e-3, gt=0)
     """Of the optimiser."""
-    steps: int = Field(default=160, ge=1)
+    steps: int = Field(default=500, ge=1)
     """Most optimiser steps."""
     batch_size: int = Field(default=2048, ge=1)
     """Interactions of the forgotten in a step, and as many of the others."""

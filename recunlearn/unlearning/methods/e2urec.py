@@ -1,7 +1,7 @@
 """E2URec: low-rank adapters between a forgetting and a remembering teacher (arXiv 2403.03536)."""
 
 import copy
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import torch
 import torch.nn.functional as F
@@ -30,10 +30,13 @@ def teach(teacher: Tensor, scores: Tensor) -> Tensor:
 
 
 class E2URecSettings(LoopSettings):
-    """Paper's adapters and weights; steps as for every other method."""
+    """The paper's adapters, strength and weights; a fixed number of steps, since its teacher bounds it."""
 
     learning_rate: float = Field(default=3e-3, gt=0)
     """Of the adapters."""
+    steps: int = Field(default=100, ge=2)
+    """Most optimiser steps."""
+    until: Literal["stranger", "steps"] = "steps"
     rank: int = Field(default=16, ge=1)
     """Of every adapter, lowered to the width of its weight."""
     alpha: float = Field(default=32.0, gt=0)
@@ -42,9 +45,9 @@ class E2URecSettings(LoopSettings):
     """a: how far the forgetting teacher goes below the original model."""
     weight: float = Field(default=0.6, gt=0, lt=1)
     """w of remembering; 1 − w of forgetting."""
-    augment_epochs: int = Field(default=5, ge=1)
+    augment_epochs: int = Field(default=20, ge=1)
     """Passes over the forgotten samples that make the augmented model."""
-    augment_learning_rate: float = Field(default=1e-3, gt=0)
+    augment_learning_rate: float = Field(default=3e-3, gt=0)
     """Of the augmented model."""
 
 
