@@ -6,8 +6,10 @@ import pytest
 
 from recunlearn.commands.requested import read_users
 from recunlearn.foundation.errors import DataError
+from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import write_json
 from recunlearn.studies.forget_sets import load_sets, read_scores
+from recunlearn.studies.keys import keys_for
 
 
 @pytest.fixture
@@ -151,3 +153,22 @@ def test_changed_sets_are_refused(scores, tmp_path, run_cli):
     write_json(folder / "manifest.json", {"sets": 3})
     with pytest.raises(DataError, match="describes no forget sets"):
         load_sets(folder)
+
+
+def test_probed_users_are_avoided_and_counted(scores, table, tmp_path, run_cli, home):
+    settings = ScoreSettings()
+    keys = keys_for(settings)
+    pool = table["user_id"][50:100].tolist()
+    write_json(keys.probe / "manifest.json", {"entities": pool})
+    summary = {"dataset": "ml-100k", "model": "NeuMF", "settings": settings.model_dump(mode="json")}
+    write_json(scores / "summary.json", {**summary, "model_folder": str(keys.model)})
+    done = run_cli("forget-sets", "--scores", scores, "--out", tmp_path / "sets", "--format", "json")
+    found = json.loads(done.out)
+    assert found["scores"]["model"] == "NeuMF"
+    assert [s["probed"] for s in found["sets"]] == [0] * 15
+    assert not any(set(pool) & set(one.entities) for one in load_sets(tmp_path / "sets"))
+    write_json(scores / "summary.json", {**summary, "model_folder": "elsewhere"})
+    again = json.loads(
+        run_cli("forget-sets", "--scores", scores, "--out", tmp_path / "o", "--format", "json").out
+    )
+    assert [s["probed"] for s in again["sets"]] == [None] * 15
