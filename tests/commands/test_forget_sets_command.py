@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from recunlearn.commands.requested import read_users
+from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.errors import DataError
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import write_json
@@ -172,3 +173,27 @@ def test_probed_users_are_avoided_and_counted(scores, table, tmp_path, run_cli, 
         run_cli("forget-sets", "--scores", scores, "--out", tmp_path / "o", "--format", "json").out
     )
     assert [s["probed"] for s in again["sets"]] == [None] * 15
+
+
+def test_sets_of_a_run_and_of_its_exported_table_are_the_same(tmp_path, run_cli):
+    log = load_interactions("ml-100k")
+    rows = (log.user < 100) & (log.item < 200)
+    frame = pd.DataFrame({"user_id": log.users[log.user], "item_id": log.items[log.item]})[rows]
+    frame.to_csv(tmp_path / "cut.csv", index=False)
+    (tmp_path / "run.toml").write_text(
+        'dataset = "cut"\nmodel = "BPR"\n[training]\nepochs = 2\nparams = {embedding_size = 8}\n'
+        '[circuits]\nsteps = 4\n[anchors]\npool = 30\ncount = 5\nmethods = ["GradDiff"]\nseeds = 1\n'
+    )
+    assert run_cli("data", "add", "cut", "--file", tmp_path / "cut.csv").code == 0
+    made = run_cli(
+        "forget-sets", "--config", tmp_path / "run.toml", "--out", tmp_path / "a", "--fraction", 0.1
+    )
+    assert made.code == 0, made.err
+    exported = run_cli("score-users", "--config", tmp_path / "run.toml", "--out", tmp_path / "scores")
+    assert exported.code == 0, exported.err
+    read = run_cli("forget-sets", "--scores", tmp_path / "scores", "--out", tmp_path / "b", "--fraction", 0.1)
+    assert read.code == 0, read.err
+    first, second = (json.loads((tmp_path / f / "manifest.json").read_text()) for f in "ab")
+    assert first == second
+    assert {s["probed"] for s in first["sets"]} != {None}
+    assert {s["anchors"] for s in first["sets"]} == {0}
