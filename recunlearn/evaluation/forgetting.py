@@ -66,10 +66,11 @@ def over_forgotten(share: Array) -> float:
 
 
 def set_share_left(original: Floats, unlearned: Floats, retrained: Floats) -> tuple[float, float]:
-    """Share left of the set's mean losses, and its standard error from the retraining noise of that mean.
+    """Share left of the set's mean losses, and by how much one retrained model strays from 0 there.
 
-    Means are measurable where single users are not. NaN, NaN where the gap is not above 0 or below twice
-    its noise; the error is NaN with one retrained model.
+    Means are measurable where single users are not. The second is the standard deviation of the retrained
+    models' means over the gap; NaN with one model. NaN, NaN where the gap is not above 0 or below twice that
+    deviation.
     """
     means = np.asarray(retrained, dtype=np.float64).mean(1)
     noise = float(means.std(ddof=1)) if len(means) > 1 else float("nan")
