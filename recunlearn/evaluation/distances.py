@@ -19,7 +19,8 @@ def jensen_shannon(a: Floats, b: Floats) -> Array:
     the Shannon entropy".
     """
     p, q = np.exp(a), np.exp(b)
-    middle = np.logaddexp(a, b) - np.log(2)
+    with np.errstate(invalid="ignore"):  # scores that are no numbers stay so
+        middle = np.logaddexp(a, b) - np.log(2)
     return np.maximum(0.5 * (_weighted(p, a, middle) + _weighted(q, b, middle)), 0.0)
 
 

@@ -28,15 +28,16 @@ def measurable(original: Floats, retrained: Floats, noise: float) -> NDArray[np.
 def share_left(original: Floats, unlearned: Floats, retrained: Floats, noise: float) -> Array:
     """(L_R − L_U) / (L_R − L_O) of each user, L_R the mean over models: ``[n]``; NaN where not measurable.
 
-    1 nothing forgotten, 0 as forgotten as by retraining, below 0 over-forgotten. An infinite L_U is minus
-    infinity.
+    1 nothing forgotten, 0 as forgotten as by retraining, below 0 over-forgotten. Minus infinity where L_U is
+    infinite or no number: a wrecked model knows nobody.
 
     >>> share_left(np.array([1.0]), np.array([1.5]), np.array([[2.0], [4.0]]), 0.5).tolist()
     [0.75]
     """
     target = np.asarray(retrained, dtype=np.float64).mean(0)
     gap = np.where(measurable(original, retrained, noise), target - original, np.nan)
-    share: Array = (target - np.asarray(unlearned, dtype=np.float64)) / gap
+    after = np.asarray(unlearned, dtype=np.float64)
+    share: Array = (target - np.where(np.isnan(after), np.inf, after)) / gap
     return share
 
 

@@ -103,6 +103,8 @@ class Yardstick:
         losses = np.stack([m.loss for m in self.retrained])
         if f.is_over_forgotten(after.loss, losses):
             flags = ("over-forgetting (loss)", *flags)
+        if not np.isfinite(after.loss).all():
+            flags = ("diverged", *flags)
         return Evaluation(
             self.setting.subject.entities[self.setting.forget],
             self.original.loss,
@@ -171,7 +173,7 @@ class Yardstick:
     def _deleted_items(self, after: Measured, figures: dict[str, float]) -> None:
         """Where deleted items would be ranked with no item left out."""
         for which, models in self._models(after).items():
-            figures[f"rank/{which}"] = _mean(np.array([np.nanmedian(m.rank) for m in models]))
+            figures[f"rank/{which}"] = _mean(np.array([_median(m.rank) for m in models]))
             for name in after.deleted:
                 figures[f"deleted_{name}/{which}"] = _mean(np.stack([m.deleted[name] for m in models]))
 
@@ -286,14 +288,19 @@ def _share(before: Measured, after: Measured, retrained: Sequence[Measured], kin
 
 
 def _effectiveness(share: Array, suffix: str) -> dict[str, float]:
-    known = share[~np.isnan(share)]
     return {
         f"ue{suffix}": f.unlearning_effectiveness(share),
         f"ue_clipped{suffix}": f.ue_clipped(share),
         f"over_forgotten{suffix}": f.over_forgotten(share),
-        f"share_left_median{suffix}": float(np.median(known)) if len(known) else float("nan"),
+        f"share_left_median{suffix}": _median(share),
         f"not_measurable{suffix}": float(np.isnan(share).sum()),
     }
+
+
+def _median(values: Array) -> float:
+    """Median without NaN; NaN where nothing is left."""
+    known = values[~np.isnan(values)]
+    return float(np.median(known)) if len(known) else float("nan")
 
 
 def _mean(values: Any) -> float:

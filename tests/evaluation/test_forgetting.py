@@ -41,6 +41,8 @@ def test_nothing_done_leaves_1_and_retraining_0():
 
 def test_a_wrecked_model_is_punished_but_not_by_the_clipped_form():
     share = share_left(ORIGINAL, np.array([np.inf, 1.5, 1.0, 1.0]), RETRAINED, 0.2)
+    broken = share_left(ORIGINAL, np.array([np.nan, 1.5, 1.0, 1.0]), RETRAINED, 0.2)
+    np.testing.assert_array_equal(broken, share)
     # user 0: share minus infinity -> 0 and 1; user 1: .75 -> .25 and .25
     assert unlearning_effectiveness(share) == 100 * 0.25 / 2
     assert ue_clipped(share) == 100 * 1.25 / 2

@@ -125,6 +125,15 @@ def test_a_wrecked_model_is_flagged_and_has_no_effectiveness(world, yardstick):
     assert found.figures["loss/unlearned/reset"] == pytest.approx(found.figures["loss/original/reset"])
 
 
+def test_a_model_of_nan_is_called_diverged(world, yardstick):
+    broken = world.population_rows(world.model, FORGET)
+    broken.get_parameter("user_embedding.weight").data[4:12] = math.nan
+    found = yardstick.evaluate(broken)
+    assert found.flags[0] == "diverged"
+    assert found.figures["ue"] == 0
+    assert found.figures["not_measurable"] == yardstick.evaluate(world.model).figures["not_measurable"]
+
+
 def test_quality_of_those_who_stay(world, untouched):
     quality = world.quality(world.model)["ndcg@10"]
     stay = np.setdiff1d(np.arange(40), FORGET)
