@@ -77,9 +77,59 @@ def test_a_baseline_without_a_direction_is_refused(data):
 def test_deepfm_has_an_edge_for_every_pair_of_fields(data):
     _, run = run_of("DeepFM", data)
     edges = run.plan.edges
-    assert {"fm.pair(user_id,item_id) -> output", "fm.pair(age,class) -> output"} <= set(edges)
+    assert {"fm.pair(user_id,item_id) -> output", "fm.pair(class,age) -> output"} <= set(edges)
     assert sum(e.startswith("fm.pair(") for e in edges) == 21  # 7 fields: 7 * 6 / 2
     assert {"fields.user_id[0] -> fm", "linear.user_id -> output"} <= set(edges)
+
+
+@pytest.mark.parametrize("model", ["FM", "DeepFM", "FwFM", "FFM"])
+@pytest.mark.parametrize("changed", ["user_id", "gender", "class"])
+def test_pairs_are_named_after_the_fields_that_they_join(model, changed, data):
+    """Another value of one field moves exactly the pairs that carry its name."""
+    subject, run = run_of(model, data)
+    batch = next(subject.batches(batch_size=12, per_entity=1))
+    other = batch.columns[changed].clone()
+    other[other > 0] = other[other > 0] % 2 + 1
+    before, after = (run.engine.replay(b).leaves for b in (batch, batch.with_columns(**{changed: other})))
+    (fm,) = (i for i, c in enumerate(run.plan.components) if c.name == "fm")
+    moved = (before[fm] != after[fm]).flatten(2).any(2).any(0)
+    labels = run.plan.components[fm].labels
+    assert [
+        changed in label.removeprefix(".pair(").removesuffix(")").split(",") for label in labels
+    ] == moved.tolist()
+
+
+@pytest.mark.parametrize(
+    ("model", "source"),
+    [
+        ("LightGCN", "user_layer_0"),
+        ("SpectralCF", "item_layer_0"),
+        ("FISM", "item.bias"),
+        ("NAIS", "item.bias"),
+        ("GRU4RecF", "class"),
+    ],
+)
+def test_the_padding_row_is_no_part_of_the_mean(model, source, data):
+    subject, run = run_of(model, data)
+    batch = next(subject.batches(batch_size=12, per_entity=1))
+    before = run.attribute(batch).edges
+    table = run.plan.components[run.plan.number(source)].table
+    parameters = dict(subject.model.named_parameters())
+    with torch.no_grad():
+        parameters[table if table in parameters else f"{table}.weight"][0] += 5
+    torch.testing.assert_close(run.attribute(batch).edges, before)
+
+
+def test_fields_of_ffm_are_apart(data):
+    """Every field begins at its own mean, in each of the tables."""
+    subject, run = run_of("FFM", data)
+    batch = next(subject.batches(batch_size=12, per_entity=1))
+    assert "ffm.token.0.user_id[0] -> fm" in run.plan.edges
+    place = run.plan.number("ffm.token.0")
+    start = run.engine.ends(batch).starts[place][0]
+    table, sizes = subject.model.ffm.token_embeddings[0].weight, subject.model.token_field_dims
+    for field, rows in zip(start, table.detach().split([int(s) for s in sizes]), strict=True):
+        torch.testing.assert_close(field, rows[1:].mean(0))
 
 
 def test_granularity_of_a_run(data):

@@ -220,12 +220,23 @@ def plan_hints(model: nn.Module, lookups: list[LookUp], batch: Batch) -> PlanHin
             rows[path] = tuple((int(a) + 1, int(b)) for a, b in pairwise(ends))
         elif module.padding_idx is not None:
             padding[path] = int(module.padding_idx)
-        elif any(v.shape == look.ids.shape and torch.equal(v, look.ids) for v in ids):
+        elif "token_seq_embedding_table" in path or any(
+            v.shape == look.ids.shape and torch.equal(v, look.ids) for v in ids
+        ):
             padding[path] = 0
         if (name := _called(modules, path)) is not None:
             called[path] = name
+    entities = _entity_tables(model) - rows.keys() - padding.keys()
+    padding |= dict.fromkeys(entities, 0)
     pairs = tuple(n for n, m in modules.items() if type(m).__name__ == "BaseFactorizationMachine")
     return PlanHints(fields, rows, padding, called, _stacked(model), pairs)
+
+
+def _entity_tables(model: Any) -> set[str]:
+    """Tables and biases with a row for every user or item, row 0 for none, however they are read."""
+    sizes = {getattr(model, kind, None) for kind in ("n_users", "n_items")}
+    paths = {name.removesuffix(".weight") for name, p in model.named_parameters() if sizes & {*p.shape[:1]}}
+    return {path for path in paths if "position" not in path}
 
 
 def _called(modules: dict[str, Any], path: str) -> str | None:
@@ -245,15 +256,20 @@ def _called(modules: dict[str, Any], path: str) -> str | None:
 
 
 def _stacked(model: Any) -> tuple[str, ...]:
-    """Fields in the order in which RecBole's context-aware models stack their vectors."""
-    kinds = ("token_field_names", "token_seq_field_names", "float_field_names")
-    lists = [getattr(model, k, ()) for k in kinds]
+    """Fields in the order in which RecBole's context-aware models stack their vectors: FFM in its own."""
+    kinds = ("token_seq", "token", "float_seq", "float")
+    if type(model).__name__ == "FFM":
+        kinds = ("token", "float", "token_seq", "float_seq")
+    lists = [getattr(model, f"{kind}_field_names", ()) for kind in kinds]
     return tuple(n for names in lists if isinstance(names, list) for n in names)
 
 
 def _field_names(modules: dict[str, Any], path: str) -> tuple[list[str], list[int]] | None:
-    """Token fields of RecBole's FMEmbedding: its owner keeps names and sizes."""
+    """Token fields of RecBole's FMEmbedding and FFM's tables: their owner keeps names and sizes."""
     holder = path.rpartition(".")[0]
+    owner: Any = modules.get(path.partition(".token_embeddings.")[0])
+    if type(owner).__name__ == "FieldAwareFactorizationMachine":
+        return list(owner.token_feature_names), [int(s) for s in owner.token_feature_dims]
     if type(modules.get(holder)).__name__ != "FMEmbedding":
         return None
     owner = modules[holder.rpartition(".")[0]]
