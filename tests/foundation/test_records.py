@@ -9,6 +9,8 @@ from recunlearn.foundation.records import (
     Anchors,
     CircuitGraph,
     Circuits,
+    Evaluation,
+    ForgetSet,
     Outcomes,
     load_record,
     save_record,
@@ -51,7 +53,20 @@ def anchors():
     return Anchors(IDS, hardness, np.array([0]), np.array([2]), measurable, agreement, {"count": 1})
 
 
-ALL = [circuits, outcomes, anchors]
+def forget_set():
+    return ForgetSet(IDS, np.array([4, 0, 1]), "hard", 2, 7, {"matched": True, "mean_cud": 0.5})
+
+
+def evaluation():
+    lone = np.array([0.5, np.nan, -np.inf])
+    figures, reasons = {"ue": 50.0, "loss/unlearned": 1.5}, {"ue/reset": "no user vectors"}
+    flags = ("over-forgetting (loss)",)
+    return Evaluation(
+        IDS, lone, lone, np.ones((2, 3)), lone, lone, lone, figures, reasons, flags, {"seed": 1}
+    )
+
+
+ALL = [circuits, outcomes, anchors, forget_set, evaluation]
 
 
 @pytest.mark.parametrize("make", ALL)
@@ -71,6 +86,14 @@ def test_round_trip(tmp_path, make):
 
 def test_every_record_is_tested_here():
     assert set(RECORDS) == {type(make()).__name__ for make in ALL}
+
+
+def test_hash_of_a_forget_set_is_that_of_its_ids():
+    one = forget_set()
+    turned = ForgetSet(IDS[::-1], one.n_interactions[::-1], "easy")
+    assert one.name == "hard-2"
+    assert turned.hash == one.hash
+    assert ForgetSet(IDS[:2], one.n_interactions[:2], "hard").hash != one.hash
 
 
 def test_take_keeps_rows_together():
