@@ -84,11 +84,17 @@ def _threads(number: int) -> Iterator[None]:
 def _forget(
     keys: Keys, users: Sequence[str], method: Unlearner, out: Path | None, listener: Listener
 ) -> Forgotten:
+    if not method.plain:
+        raise UsageError(
+            f"{method.name} forgets from several models at once, which one checkpoint cannot hold. Name "
+            "another method."
+        )
     subject = _trained(keys, listener)
     forget = _rows(subject, users)
     listener.say(method.cost(subject, forget).sentence)
     folder = out or _default_folder(keys, subject, forget, method)
-    work = folder.with_name(f"{folder.name}.work")
+    # One folder for all requests: what a method needs beside the model (shards) is made once.
+    work = paths.models() / f"{keys.model.name}-{method.name}.work"
     original = method.original(subject, seed=keys.settings.seed, folder=work, progress=_progress(listener))
     found = method.unlearn(
         subject, forget, seed=keys.settings.seed, folder=work, progress=_progress(listener)
@@ -195,4 +201,5 @@ def _save(
     save_subject(unlearned, folder, history={"unlearning": {**found.facts(), **told}})
     if (work / LOG).is_file():
         shutil.move(work / LOG, folder / LOG)
-    shutil.rmtree(work, ignore_errors=True)
+    if work.is_dir() and not any(work.iterdir()):
+        work.rmdir()

@@ -89,6 +89,8 @@ class Unlearner(Protocol):
     name: ClassVar[str]
     settings_type: ClassVar[type[Settings]]
     """Class of its settings, with a default for each."""
+    plain: ClassVar[bool]
+    """Whether the unlearned model has the form of the subject's own, so that a checkpoint can hold it."""
     settings: Settings
 
     def original(

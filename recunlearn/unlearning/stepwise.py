@@ -52,6 +52,7 @@ class Stepwise(ABC):
 
     name: ClassVar[str]
     settings_type: ClassVar[type[LoopSettings]]
+    plain: ClassVar[bool] = True
     families: ClassVar[tuple[str, ...]] = FAMILIES
 
     def __init__(self, settings: Any = None) -> None:

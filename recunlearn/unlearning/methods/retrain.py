@@ -10,7 +10,7 @@ from recunlearn.foundation.settings import Settings
 from recunlearn.subjects.contract import IntArray, Subject
 from recunlearn.unlearning.contract import Cost, Progress, Unlearned
 from recunlearn.unlearning.loop import peak_memory
-from recunlearn.unlearning.request import checked
+from recunlearn.unlearning.request import check_family, checked
 
 
 class RetrainSettings(Settings):
@@ -25,6 +25,7 @@ class Retrain:
 
     name: ClassVar[str] = "retrain"
     settings_type: ClassVar[type[Settings]] = RetrainSettings
+    plain: ClassVar[bool] = True
 
     def __init__(self, settings: RetrainSettings | None = None) -> None:
         """Take settings, of which there are none."""
@@ -57,6 +58,7 @@ class Retrain:
     ) -> Unlearned:
         """Train anew; ``progress`` shows the training's own bar. Nothing is kept in ``folder``."""
         began = time.perf_counter()
+        check_family(self.name, subject)
         forget = checked(subject, forget)
         trained = subject.retrain(forget, seed=seed, progress=progress is not None)
         model = subject.population_rows(trained, forget).eval()

@@ -24,6 +24,7 @@ class SISA(Sharded):
 
     name: ClassVar[str] = "SISA"
     settings_type: ClassVar[type[ShardSettings]] = SISASettings
+    plain: ClassVar[bool] = False
 
     def partition(self, subject: PartSubject, owner: IntArray, item: IntArray) -> IntArray:
         """All samples of a user in one shard."""

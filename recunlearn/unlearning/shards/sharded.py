@@ -33,6 +33,8 @@ class ShardSettings(Settings):
     """Of the partition, which is the same for all seeds of training."""
     effort: float = Field(default=1.0, gt=0, le=1000)
     """Epochs of a sub-model, as a multiple of the original model's."""
+    batch: float = Field(default=0.25, gt=0, le=1)
+    """Samples in a step of a sub-model, as a share of the original's: a shard makes too few steps otherwise."""
     processes: int | None = Field(default=None, ge=1, le=256)
     """Most processes; None: one a core where shards are large enough to be worth it, else none besides."""
 
@@ -107,6 +109,7 @@ class Sharded(ABC):
 
     name: ClassVar[str]
     settings_type: ClassVar[type[ShardSettings]]
+    plain: ClassVar[bool] = True
 
     def __init__(self, settings: Any = None) -> None:
         """Take settings; none: the defaults."""
@@ -211,7 +214,8 @@ class Sharded(ABC):
         owner, item = subject.pairs()
         shard = self.partition(subject, owner, item)
         gone = np.isin(owner, forget)
-        parts = make_parts(subject, shard, gone, seed=seed, effort=self.settings.effort)
+        s = self.settings
+        parts = make_parts(subject, shard, gone, seed=seed, effort=s.effort, batch=s.batch)
         return Request(subject, forget, owner, item, parts, seed, folder, progress)
 
     def _prepare(self, before: Request, untouched: list[Part]) -> float:
