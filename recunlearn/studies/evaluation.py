@@ -9,10 +9,21 @@ from numpy.typing import NDArray
 from torch import nn
 
 from recunlearn.evaluation import forgetting as f
-from recunlearn.evaluation.membership import References, attack
-from recunlearn.evaluation.ranking import auc
+from recunlearn.evaluation.membership import References
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.records import Evaluation
+from recunlearn.studies.figures import (
+    Models,
+    below_retrained,
+    cold,
+    deleted_items,
+    distance_figures,
+    mean,
+    median,
+    membership,
+    norms,
+    quality,
+)
 from recunlearn.studies.fold_in import FoldIn
 from recunlearn.studies.measuring import Measured, Setting, distances, measure
 from recunlearn.studies.probe import retraining_noise
@@ -64,8 +75,8 @@ class Yardstick:
         for group in setting.groups:
             apart = [distances(setting, m, after[i + 1 :], group) for i, m in enumerate(after[:-1])]
             for name, values in distances(setting, before, after, group).items():
-                originals[f"{name}/{group}"] = _mean(values)
-                floors[f"{name}/{group}"] = _mean(np.concatenate([d[name].ravel() for d in apart]))
+                originals[f"{name}/{group}"] = mean(values)
+                floors[f"{name}/{group}"] = mean(np.concatenate([d[name].ravel() for d in apart]))
         return Yardstick(setting, before, after, references, floors, originals)
 
     def evaluate(self, unlearned: nn.Module, *, absent: bool = False) -> Evaluation:
@@ -82,7 +93,7 @@ class Yardstick:
             others = [m for i, m in enumerate(self.retrained) if i != number]
             share = _share(self.original, one, others, "loss")
             found.append(_effectiveness(share, ""))
-        return {name: _mean(np.array([figures[name] for figures in found])) for name in found[0]}
+        return {name: mean(np.array([figures[name] for figures in found])) for name in found[0]}
 
     def _evaluation(self, after: Measured) -> Evaluation:
         figures: dict[str, float] = {"forget_users": float(len(self.setting.forget))}
@@ -91,20 +102,24 @@ class Yardstick:
         for kind in ("loss", "reset", "fold_in"):
             shares[kind] = self._forgotten(after, kind, figures, reasons)
         self._without_history(after, figures, reasons)
-        self._distances(after, figures)
-        self._deleted_items(after, figures)
-        self._quality(after, figures)
-        self._norms(after, figures, reasons)
-        flags = self._membership(after, figures, reasons)
+        models = self._models(after)
+        figures |= distance_figures(self.setting, after, list(self.retrained), self.originals, self.floors)
+        figures |= deleted_items(models) | quality(self.setting, models) | norms(self.setting, models)
+        figures |= membership(self.setting, models, self.references)
         figures |= {f"retrained/{name}": value for name, value in self.ceiling().items()}
-        figures["cold_items"] = float(len(self._cold()))
+        figures["cold_items"] = cold(self.setting)
+        if after.norm is None:
+            reasons["norm"] = NO_VECTORS
+        if self.references is None:
+            reasons["membership"] = "no reference models were given"
         if len(self.retrained) < FEW:
             reasons["noise"] = f"{len(self.retrained)} retrained models; {FEW} or more give a noise floor"
         losses = np.stack([m.loss for m in self.retrained])
-        if f.is_over_forgotten(after.loss, losses):
-            flags = ("over-forgetting (loss)", *flags)
-        if not np.isfinite(after.loss).all():
-            flags = ("diverged", *flags)
+        wrong = {
+            "diverged": not np.isfinite(after.loss).all(),
+            "over-forgetting (loss)": f.is_over_forgotten(after.loss, losses),
+            "over-forgetting (membership)": below_retrained(figures),
+        }
         return Evaluation(
             self.setting.subject.entities[self.setting.forget],
             self.original.loss,
@@ -115,7 +130,7 @@ class Yardstick:
             shares["fold_in"],
             {name: value for name, value in figures.items() if not np.isnan(value)},
             reasons,
-            flags,
+            tuple(name for name, is_so in wrong.items() if is_so),
             {**vars(self.setting.fold_in), "seed": self.setting.seed, "retrained": len(self.retrained)},
         )
 
@@ -135,9 +150,9 @@ class Yardstick:
         figures |= {
             f"set_share_left{suffix}": left,
             f"set_share_left_error{suffix}": error,
-            f"loss/original{suffix}": _mean(before),
-            f"loss/unlearned{suffix}": _mean(now),
-            f"loss/retrained{suffix}": _mean(losses),
+            f"loss/original{suffix}": mean(before),
+            f"loss/unlearned{suffix}": mean(now),
+            f"loss/retrained{suffix}": mean(losses),
             f"noise{suffix}": retraining_noise(losses),
         }
         if np.isnan(share).all():
@@ -155,76 +170,8 @@ class Yardstick:
         if np.isnan(left):
             reasons["set_share_left/empty_history"] = NO_GAP
 
-    def _distances(self, after: Measured, figures: dict[str, float]) -> None:
-        for group in self.setting.groups:
-            for name, values in distances(self.setting, after, list(self.retrained), group).items():
-                key = f"{name}/{group}"
-                before = self.originals[key]
-                figures |= {
-                    f"distance/{key}/unlearned": _mean(values),
-                    f"distance/{key}/original": before,
-                    f"distance/{key}/floor": self.floors[key],
-                    f"residual/{key}": f.residual_ratio(values.ravel(), np.array([before])),
-                    f"residual/{key}/floor": f.residual_ratio(
-                        np.array([self.floors[key]]), np.array([before])
-                    ),
-                }
-
-    def _deleted_items(self, after: Measured, figures: dict[str, float]) -> None:
-        """Where deleted items would be ranked with no item left out."""
-        for which, models in self._models(after).items():
-            figures[f"rank/{which}"] = _mean(np.array([_median(m.rank) for m in models]))
-            for name in after.deleted:
-                figures[f"deleted_{name}/{which}"] = _mean(np.stack([m.deleted[name] for m in models]))
-
-    def _quality(self, after: Measured, figures: dict[str, float]) -> None:
-        """Test metrics of those who stay: all, neighbours, and by activity."""
-        setting = self.setting
-        for which, models in self._models(after).items():
-            for name in after.quality:
-                values = np.stack([m.quality[name] for m in models]).mean(0)
-                figures[f"{name}/retain/{which}"] = _mean(values[setting.retain])
-                figures[f"{name}/near/{which}"] = _mean(values[setting.near])
-                for group, mean in f.group_means(values[setting.retain], setting.activity).items():
-                    figures[f"{name}/activity_{group}/{which}"] = mean
-
-    def _norms(self, after: Measured, figures: dict[str, float], reasons: dict[str, str]) -> None:
-        """Length of user vectors, and how well it alone tells forgotten from retained users."""
-        if after.norm is None or self.original.norm is None:
-            reasons["norm"] = NO_VECTORS
-            return
-        setting = self.setting
-        groups = {**setting.groups, "retain": setting.retain}
-        for which, models in self._models(after).items():
-            norms = np.stack([m.norm for m in models if m.norm is not None])
-            for group, rows in groups.items():
-                figures[f"norm/{group}/{which}"] = _mean(norms[:, rows])
-            labels = np.isin(np.arange(norms.shape[1]), setting.forget)
-            kept = np.concatenate([setting.forget, setting.retain])
-            areas = [auc(-row[kept], labels[kept].astype(np.float64)) for row in norms]
-            figures[f"norm_auc/{which}"] = _mean(np.array(areas))
-
-    def _membership(
-        self, after: Measured, figures: dict[str, float], reasons: dict[str, str]
-    ) -> tuple[str, ...]:
-        if self.references is None:
-            reasons["membership"] = "no reference models were given"
-            return ()
-        found = {}
-        for which, models in self._models(after).items():
-            attacks = [attack(m.loss, self.references, self.setting.forget) for m in models]
-            found[which] = _mean(np.array([a.auc for a in attacks]))
-            for name in vars(attacks[0]):
-                figures[f"membership_{name}/{which}"] = _mean(np.array([getattr(a, name) for a in attacks]))
-        below = figures["membership_auc_high/unlearned"] < found["retrained"]
-        return ("over-forgetting (membership)",) if below else ()
-
-    def _models(self, after: Measured) -> dict[str, list[Measured]]:
+    def _models(self, after: Measured) -> Models:
         return {"unlearned": [after], "original": [self.original], "retrained": list(self.retrained)}
-
-    def _cold(self) -> NDArray[np.integer[Any]]:
-        user, item = self.setting.subject.interactions()
-        return f.cold_items(user, item, self.setting.forget, len(self.setting.subject.items))
 
 
 def evaluate(
@@ -292,19 +239,6 @@ def _effectiveness(share: Array, suffix: str) -> dict[str, float]:
         f"ue{suffix}": f.unlearning_effectiveness(share),
         f"ue_clipped{suffix}": f.ue_clipped(share),
         f"over_forgotten{suffix}": f.over_forgotten(share),
-        f"share_left_median{suffix}": _median(share),
+        f"share_left_median{suffix}": median(share),
         f"not_measurable{suffix}": float(np.isnan(share).sum()),
     }
-
-
-def _median(values: Array) -> float:
-    """Median without NaN; NaN where nothing is left."""
-    known = values[~np.isnan(values)]
-    return float(np.median(known)) if len(known) else float("nan")
-
-
-def _mean(values: Any) -> float:
-    """Mean without NaN; NaN where nothing is left."""
-    known = np.asarray(values, dtype=np.float64)
-    known = known[~np.isnan(known)]
-    return float(known.mean()) if len(known) else float("nan")
