@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA) on linear layers and embedding tables, by torch's own parametrisation.
 
 The adapted weight is W + (alpha / rank) P Q wherever a model reads it, also where it reads ``table.weight``
-instead of calling the table: docs/decisions/0005-lora.md.
+instead of calling the table: docs/decisions/0006-lora.md.
 """
 
 import math
