@@ -1,0 +1,93 @@
+"""Everything a benchmark writes beside its cells: tables, figures and the HTML report."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from recunlearn.foundation.store import atomic_file
+from recunlearn.report.benchmark_figures import figures
+from recunlearn.report.benchmark_html import html
+from recunlearn.report.benchmark_table import Told, page
+from recunlearn.studies.benchmark.budget import Budget
+from recunlearn.studies.benchmark.collection import export, tidy
+from recunlearn.studies.benchmark.locks import read_plain
+from recunlearn.studies.benchmark.plan import PACKAGES, Plan
+from recunlearn.studies.benchmark.table import contrasts, own_kinds, summary, unable
+
+TABLE, REPORT, FIGURES = "table.md", "report.html", "figures"
+
+
+def told_of(plan: Plan, results: Sequence[Mapping[str, Any]], command: str) -> tuple[Told, pd.DataFrame]:
+    """What the report tells, and the tidy table that it is read from."""
+    frame = tidy(results, plan.settings.dataset)
+    facts = {"command": command, **_facts(plan, results)}
+    told = Told(
+        summary(frame, own_kinds(results)),
+        contrasts(frame, plan.settings.seed),
+        budgets_of(plan),
+        unable(results),
+        _flags(results),
+        facts,
+    )
+    return told, frame
+
+
+def write(told: Told, frame: pd.DataFrame, folder: Path) -> Path:
+    """Write ``results.csv``, ``results.parquet``, ``table.md``, ``figures/*.png`` and ``report.html``.
+
+    Returns:
+        The HTML report.
+    """
+    images = figures(told.summary)
+    texts = {TABLE: page(told), REPORT: html(told, images)}
+    export(frame, folder)
+    with ExitStack() as stack:
+        for name, png in images.items():
+            stack.enter_context(atomic_file(folder / FIGURES / f"{name}.png")).write_bytes(png)
+        for name, text in texts.items():
+            stack.enter_context(atomic_file(folder / name)).write_text(text, encoding="utf-8")
+    return folder / REPORT
+
+
+def budgets_of(plan: Plan) -> dict[tuple[str, str], Budget]:
+    """Tuned budgets that are stored."""
+    found = {}
+    for model in plan.models:
+        for method in dict.fromkeys(c.method for c in plan.of(model)):
+            plain = read_plain(plan.budget_path(model, method))
+            if isinstance(plain, dict) and "budget" in plain:
+                found[model, method] = Budget.from_plain(plain["budget"])
+    return found
+
+
+def _facts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    settings = plan.settings
+    seeds = sorted({cell.seed for cell in plan.cells})
+    users = {int(r["figures"]["forget_users"]) for r in results if "figures" in r}
+    seconds = sum(r["seconds"] for r in results)
+    matched = "matched" if settings.matched else "unmatched"
+    return {
+        "data set": settings.dataset,
+        "models": ", ".join(plan.models),
+        "forget sets": f"{settings.fraction:.1%} of the users ({', '.join(map(str, sorted(users)))}), "
+        f"interaction counts {matched}",
+        "seeds": ", ".join(map(str, seeds)),
+        "references": f"{settings.references} retrained models a set; {settings.membership} for membership",
+        "cells": f"{len(results)}, {seconds / 60:.1f} minutes of one core without references and budgets",
+        "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        "identity": plan.identity,
+    }
+
+
+def _flags(results: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], dict[str, int]]:
+    counts: dict[tuple[str, str], Counter[str]] = {}
+    for result in results:
+        if result.get("flags"):
+            pair = (result["cell"]["model"], result["cell"]["method"])
+            counts.setdefault(pair, Counter()).update(result["flags"])
+    return {pair: dict(found) for pair, found in counts.items()}

@@ -1,0 +1,243 @@
+"""The tables of a benchmark as data, as Markdown and in the terminal."""
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from recunlearn.studies.benchmark.budget import Budget
+from recunlearn.studies.benchmark.table import BASELINES, MAIN, PAPER, Contrast
+
+DIGITS = {"UE": 1, "clipped": 1, "n.m.": 1, "residual": 2, "over": 2, "s": 1}
+DEFAULT_DIGITS = 3
+LARGE = 100
+NONE = "–"
+MEANINGS = {
+    "UE": "100 · mean max(0, 1 − |share left|) over measurable users: 100 as forgotten as by retraining",
+    "clipped": "the same with over-forgetting not counted, as in the paper",
+    "residual": "distance (Jensen-Shannon) to the retrained models over that of the original: 0 retrained, "
+    "1 nothing done, above 1 harm",
+    "over": "over-forgotten: share of measurable users below 0; about half by chance",
+    "n.m.": "not measurable: users left out of UE, mean number a set",
+    "NDCG@10": "test part of the users that stay",
+    "AUC": "test part of the users that stay",
+    "MIA": "AUC of membership inference on the forgotten; the aim is the retrained reference's value",
+    "s": "seconds of unlearning",
+    "cost": "those seconds over those of retraining the model without the set",
+}
+
+
+@dataclass(frozen=True)
+class Grid:
+    """One printed table.
+
+    Args:
+        title: above it.
+        head: names of the columns; the first ``left`` of them hold text.
+        rows: cells.
+        left: columns of text.
+    """
+
+    title: str
+    head: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    left: int = 1
+
+
+@dataclass(frozen=True)
+class Told:
+    """Everything that a report tells.
+
+    Args:
+        summary: of :func:`~recunlearn.studies.benchmark.table.summary`.
+        contrasts: hard and easy against random.
+        budgets: (model, method) -> tuned budget.
+        unable: model, method, reason.
+        flags: (model, method) -> flag -> number of cells with it.
+        facts: name -> text about the run: command, versions, seeds, time.
+    """
+
+    summary: pd.DataFrame
+    contrasts: Sequence[Contrast]
+    budgets: Mapping[tuple[str, str], Budget]
+    unable: Sequence[tuple[str, str, str]]
+    flags: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    facts: Mapping[str, str] = field(default_factory=dict)
+
+
+def grids(told: Told) -> list[Grid]:
+    """UE by set, the main table of each set, the contrasts, the budgets, and what could not be done."""
+    found = []
+    for model in told.summary["model"].unique():
+        rows = told.summary[told.summary["model"] == model]
+        found.append(_by_set(model, rows))
+        found += _contrasts(model, told.contrasts)
+        found += [_main(model, stratum, rows) for stratum in _strata(rows)]
+    return [*found, *_budgets(told), *_unable(told), *_flags(told)]
+
+
+def _by_set(model: str, rows: pd.DataFrame) -> Grid:
+    strata = _strata(rows)
+    ue = rows[rows["column"] == "UE"].set_index(["method", "set"])
+    body = [(m, *(_cell(ue, (m, s), "UE") for s in strata)) for m in _methods(rows) if m in ue.index]
+    return Grid(f"{model}: UE by forget set", ("method", *strata), tuple(body))
+
+
+def _main(model: str, stratum: str, rows: pd.DataFrame) -> Grid:
+    here = rows[rows["set"] == stratum]
+    columns = [c for c in MAIN if c in set(here["column"])]
+    by = here.set_index(["method", "column"])
+    n = int(here["n"].max()) if len(here) else 0
+    body = [(m, *(_cell(by, (m, c), c) for c in columns)) for m in _methods(here)]
+    sized = f", mean ± sd over up to {n} cells" if n > 1 else ""
+    return Grid(f"{model}, {stratum} sets{sized}", ("method", *columns), tuple(body))
+
+
+def _contrasts(model: str, found: Sequence[Contrast]) -> Iterator[Grid]:
+    rows = [
+        (
+            c.method,
+            c.stratum,
+            signed(c.difference),
+            NONE if math.isnan(c.low) else f"{signed(c.low)} to {signed(c.high)}",
+            number(c.p, 4),
+            number(c.p_holm, 4),
+            str(c.pairs),
+            number(c.median, 2),
+            number(c.median_random, 2),
+            signed(PAPER[c.stratum]),
+        )
+        for c in found
+        if c.model == model
+    ]
+    if rows:
+        head = ("method", "sets", "UE −", "95 %", "p", "Holm", "pairs", "left", "left rnd", "paper")
+        yield Grid(f"{model}: UE on hard and easy sets minus random ones", head, tuple(rows), 2)
+
+
+def _budgets(told: Told) -> Iterator[Grid]:
+    rows = [
+        (
+            model,
+            method,
+            f"{b.learning_rate:.2g}",
+            str(b.steps),
+            NONE if b.reached is None else "yes" if b.reached else "no",
+            str(len(b.trials)),
+            f"{b.seconds:.0f}",
+        )
+        for (model, method), b in told.budgets.items()
+        if b.learning_rate is not None
+    ]
+    if rows:
+        head = ("model", "method", "learning rate", "steps", "reached", "trials", "seconds")
+        yield Grid("Budgets, tuned once on a random set of their own", head, tuple(rows), 2)
+
+
+def _unable(told: Told) -> Iterator[Grid]:
+    if told.unable:
+        yield Grid("Not done", ("model", "method", "why"), tuple(told.unable), 3)
+
+
+def _flags(told: Told) -> Iterator[Grid]:
+    rows = [
+        (model, method, flag, str(count))
+        for (model, method), counts in told.flags.items()
+        for flag, count in counts.items()
+    ]
+    if rows:
+        yield Grid("Flags", ("model", "method", "flag", "cells"), tuple(rows), 3)
+
+
+def markdown(grid: Grid) -> str:
+    """Pipe table with a heading."""
+    rule = ["---"] * grid.left + ["---:"] * (len(grid.head) - grid.left)
+    lines = [f"## {grid.title}", _line(grid.head), _line(rule), *map(_line, grid.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def page(told: Told) -> str:
+    """Whole Markdown page: facts, tables and what the columns mean."""
+    facts = "\n".join(f"- {name}: {text}" for name, text in told.facts.items())
+    shown = [c for c in MAIN if c in set(told.summary["column"])]
+    meanings = "\n".join(f"- **{name}**: {MEANINGS[name]}" for name in shown)
+    tables = "\n".join(markdown(grid) for grid in grids(told))
+    return f"# Benchmark\n{facts}\n\n{tables}\n## Columns\n{meanings}\n{notes()}\n"
+
+
+def notes() -> str:
+    """What to know about the rows, as a list in Markdown."""
+    return (
+        "- **retrained reference**: retrained models measured against each other, the best that can be "
+        "reached; **nothing done**: the original model\n"
+        "- **left**: uncapped median share left on these sets, **left rnd** on random ones: 1 nothing "
+        "forgotten, 0 as by retraining, below 0 beyond it\n"
+        "- differences are paired by draw and seed: bootstrap interval, paired permutation p, Holm over the "
+        "rows of a model; pairs of one draw share their users; **paper**: arXiv 2601.09624\n"
+        "- a method with an original of its own (SISA, RecEraser) is measured against its own retraining"
+    )
+
+
+def draw(console: Console, told: Told, saved: str) -> None:
+    """Print the tables."""
+    for grid in grids(told):
+        console.print(Text(grid.title, style="bold cyan"))
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for place, name in enumerate(grid.head):
+            text = place < grid.left
+            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=place == 0)
+        for row in grid.rows:
+            table.add_row(*map(Text, row))
+        console.print(table)
+        console.print()
+    console.print(Text(f"Saved in {saved}"))
+
+
+def number(value: float, digits: int) -> str:
+    """Fixed digits; a dash for no number; large ones without digits.
+
+    >>> number(0.12345, 2), number(float("nan"), 2), number(1234.5, 2)
+    ('0.12', '–', '1,234')
+    """
+    if not math.isfinite(value):
+        return NONE
+    text = f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{digits}f}"
+    return text.replace("-", "−")
+
+
+def signed(value: float) -> str:
+    """With its sign and one digit.
+
+    >>> signed(-14.1), signed(3.3), signed(0.0)
+    ('−14.1', '+3.3', '0.0')
+    """
+    text = f"{abs(value):.1f}"
+    return text if float(text) == 0 else f"{'−' if value < 0 else '+'}{text}"
+
+
+def _cell(table: pd.DataFrame, key: Any, column: str) -> str:
+    if key not in table.index:
+        return NONE
+    row, digits = table.loc[key], DIGITS.get(column, DEFAULT_DIGITS)
+    mean = number(row["mean"], digits)
+    return mean if math.isnan(row["sd"]) else f"{mean} ± {number(row['sd'], digits)}"
+
+
+def _strata(rows: pd.DataFrame) -> list[str]:
+    return list(rows["set"].unique())
+
+
+def _methods(rows: pd.DataFrame) -> list[str]:
+    return sorted(
+        rows["method"].unique(),
+        key=lambda m: (m in BASELINES, list(BASELINES).index(m) if m in BASELINES else 0),
+    )
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"

@@ -1,0 +1,1 @@
+"""The benchmark: methods x models x forget sets x draws x seeds, cell by cell."""
