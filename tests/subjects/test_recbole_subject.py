@@ -228,7 +228,7 @@ def test_hints_name_fields_rows_and_padding(trained):
     assert hints.padding["token_seq_embedding_table.0"] == 0
     names = {"token_seq_embedding_table.0": "class", f"first_order_linear.{table}": "linear", table: "fields"}
     assert names.items() <= hints.names.items()
-    assert hints.order == ("user_id", "item_id", "age", "class")
+    assert hints.order == ("class", "user_id", "item_id", "age")  # RecBole stacks sequences of tokens first
     assert hints.pairs == ("fm",)
     # tables that the model computes have RecBole's padding row too
     assert trained("SASRec").hints().padding == {COMPUTED: 0, "item_embedding": 0}
