@@ -50,11 +50,12 @@ class PartSubject(Subject, Protocol):
         ...
 
     def train_on(
-        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, progress: bool = False
+        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, batch: float = 1.0
     ) -> nn.Module:
         """Train anew on the samples ``kept``, ``[n]`` in the order of ``batches``; same form and settings.
 
-        ``effort`` multiplies the number of epochs. With everything kept and effort 1 this is ``retrain``.
+        ``effort`` multiplies the number of epochs, ``batch`` the samples of a step; a part has fewer samples
+        and would otherwise make fewer steps. With everything kept, both at 1, this is ``retrain``.
         """
         ...
 

@@ -203,7 +203,7 @@ class CheckerboardWorld(RankedWorld, PartWorld):
         parts = [dict(m.named_parameters()) for m in models]
         with torch.no_grad():
             for name, parameter in model.named_parameters():
-                values = [p[name] for p in parts]
+                values = tuple(p[name] for p in parts)
                 bias = name == "out.bias"
                 parameter.copy_(torch.stack(values).mean(0) if bias else torch.cat(values, 1))
             model.out.weight /= len(models)

@@ -14,7 +14,7 @@ USERS, ITEMS = "user_embedding.weight", "item_embedding.weight"
 
 
 class PartWorld:
-    """Mixin: a world with ``consumed``, whose samples are its cells in order, and with ``_train_on`` and ``_mean_of``."""
+    """Mixin: a world whose samples are the cells of ``consumed`` in order."""
 
     model: nn.Module
     consumed: NDArray[np.bool_]
@@ -25,9 +25,9 @@ class PartWorld:
         return user.astype(np.int64), item.astype(np.int64)
 
     def train_on(
-        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, progress: bool = False
+        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, batch: float = 1.0
     ) -> nn.Module:
-        """See :class:`~recunlearn.subjects.parts.PartSubject`."""
+        """See :class:`~recunlearn.subjects.parts.PartSubject`; every step sees all samples anyway."""
         return self._train_on(kept, seed, effort)
 
     def _train_on(self, kept: NDArray[np.bool_], seed: int, effort: float) -> nn.Module:
@@ -42,7 +42,9 @@ class PartWorld:
     def vectors(self, model: nn.Module) -> Vectors:
         """The user table, and the item table where there is one."""
         parameters = dict(model.named_parameters())
-        found = [(Rows(name, 0, len(parameters[name])),) if name in parameters else () for name in (USERS, ITEMS)]
+        found = [
+            (Rows(name, 0, len(parameters[name])),) if name in parameters else () for name in (USERS, ITEMS)
+        ]
         return Vectors(model, *found)
 
     def ensemble(self, models: Sequence[nn.Module]) -> nn.Module:

@@ -19,7 +19,7 @@ from recunlearn.subjects.recbole.compat import (
     make_config,
     quiet,
 )
-from recunlearn.subjects.recbole.dataset import InMemory, Tables
+from recunlearn.subjects.recbole.dataset import InMemory, Tables, class_of
 from recunlearn.subjects.recbole.names import family_of
 
 SPLIT = "recbole"
@@ -154,7 +154,7 @@ def _rename(value: Any, names: Mapping[str, str]) -> Any:
 
 def _build(config: Any, data: Interactions) -> tuple[Any, list[Any]]:
     base = dataset_base(config["model"], config["MODEL_TYPE"])
-    made = type(f"AsWritten{base.__name__}", (_AsWritten, base), {})
+    made = class_of(f"AsWritten{base.__name__}", (_AsWritten, base))
     with quiet():
         dataset: Any = object.__new__(made)
         dataset.tables = _tables(config, data)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -45,12 +46,22 @@ def make_dataset(config: SafeConfig, tables: Tables) -> Any:
     """Create RecBole's data set of a model, fed from ``tables``."""
     base = dataset_base(config["model"], config["MODEL_TYPE"])
     mixin = _Sequences if issubclass(base, SequentialDataset) else _PreSplit
-    made = type(f"InMemory{base.__name__}", (mixin, base), {})
+    made = class_of(f"InMemory{base.__name__}", (mixin, base))
     with quiet():
         dataset: Any = object.__new__(made)
         dataset.tables = tables
         dataset.__init__(config)
         return dataset
+
+
+@cache
+def class_of(name: str, bases: tuple[type, ...]) -> Any:
+    """Class of that name over ``bases``, the same one each time."""
+    return type(name, bases, {})
+
+
+def _blank(name: str, bases: tuple[type, ...]) -> Any:
+    return object.__new__(class_of(name, bases))
 
 
 def build_splits(dataset: Any) -> list[Any]:
@@ -65,6 +76,10 @@ class InMemory(Dataset):
     tables: Tables
     rows: NDArray[np.int64]
     inter_feat: Any
+
+    def __reduce__(self) -> Any:
+        """Go to another process as name, bases and content: the class itself belongs to no module."""
+        return _blank, (type(self).__name__, type(self).__bases__), self.__dict__
 
     def _load_data(self, token: str, dataset_path: str) -> None:
         tables = self.tables

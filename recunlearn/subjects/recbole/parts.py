@@ -12,18 +12,17 @@ from torch import Tensor, nn
 from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.contract import Batch
 from recunlearn.subjects.recbole.bundle import Bundle
-from recunlearn.subjects.recbole.compat import build_model, with_seed
+from recunlearn.subjects.recbole.compat import build_model, with_values
 from recunlearn.subjects.recbole.scoring import clear_caches, gives_probabilities, raw_scores
 from recunlearn.subjects.recbole.training import fit
 from recunlearn.subjects.recbole.vectors import dot_factors, plain_model
 
 
-def train_part(
-    bundle: Bundle, rows: NDArray[np.bool_], *, seed: int, epochs: int, progress: bool, title: str
-) -> nn.Module:
+def train_part(bundle: Bundle, rows: NDArray[np.bool_], *, seed: int, epochs: int, batch: float) -> nn.Module:
     """Train on the training rows marked in ``rows``, ``[n]`` in file order, from scratch."""
-    part = replace(_part(bundle, rows), config=with_seed(bundle.config, seed))
-    return fit(part, epochs=epochs, patience=None, progress=progress, title=title).model
+    size = max(1, round(bundle.config["train_batch_size"] * batch))
+    config = with_values(bundle.config, seed=seed, train_batch_size=size)
+    return fit(replace(_part(bundle, rows), config=config), epochs=epochs, patience=None).model
 
 
 def load_part(bundle: Bundle, rows: NDArray[np.bool_], state: Mapping[str, Tensor]) -> nn.Module:

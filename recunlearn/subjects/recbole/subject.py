@@ -145,13 +145,11 @@ class RecBoleSubject:
         return self.samples.user[order].astype(np.int64) - 1, self.samples.item[order].astype(np.int64) - 1
 
     def train_on(
-        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, progress: bool = False
+        self, kept: NDArray[np.bool_], *, seed: int, effort: float = 1.0, batch: float = 1.0
     ) -> nn.Module:
         """Train anew on some rows: same id map, sizes and settings, no evaluation."""
         epochs = max(1, round(self.epochs * effort))
-        return parts.train_part(
-            self.bundle, self._marked(kept), seed=seed, epochs=epochs, progress=progress, title="Training"
-        )
+        return parts.train_part(self.bundle, self._marked(kept), seed=seed, epochs=epochs, batch=batch)
 
     def load_on(self, kept: NDArray[np.bool_], state: Mapping[str, Tensor]) -> nn.Module:
         """Model of some rows, from its weights."""

@@ -4,11 +4,11 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from recunlearn.foundation.settings import Settings
+from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.parts import PartSubject
 from recunlearn.unlearning.shards.aggregator import own_parameters, side_by_side
-from recunlearn.unlearning.shards.mixing import Mixing, Recipe, mix
+from recunlearn.unlearning.shards.mixing import Recipe, mix
 from recunlearn.unlearning.shards.partition import by_interactions, by_users, interactions_at_random
 from recunlearn.unlearning.shards.sharded import Combined, Request, Sharded, ShardSettings
 
@@ -39,7 +39,7 @@ class RecEraser(Sharded):
     """
 
     name: ClassVar[str] = "RecEraser"
-    settings_type: ClassVar[type[Settings]] = RecEraserSettings
+    settings_type: ClassVar[type[ShardSettings]] = RecEraserSettings
 
     @property
     def starts_from_original(self) -> bool:
@@ -55,6 +55,10 @@ class RecEraser(Sharded):
         users = side_by_side(found.model, found.entities).double().cpu().numpy()
         if s.partition == "ubp":
             return by_users(owner, users, s.shards, seed=s.partition_seed)
+        if not found.items:
+            raise UsageError(
+                "partition = 'inbp' needs vectors of items, which this model has not. Use partition = 'ubp'."
+            )
         items = side_by_side(found.model, found.items).double().cpu().numpy()
         return by_interactions(owner, item, users, items, s.shards, seed=s.partition_seed)
 
@@ -73,7 +77,7 @@ class RecEraser(Sharded):
         recipe = self._recipe(warm=self.settings.warm_start)
         steps = recipe.steps(int(samples.sum() - samples[forget].sum()))
         how = "from the original's weights" if self.settings.warm_start else "from nothing"
-        words = f", and then its aggregator {how} ({recipe.epochs:g} passes over what is left, {steps:,} steps)"
+        words = f", and then its aggregator {how} ({recipe.epochs:g} passes, {steps:,} steps)"
         return words, own_parameters(subject.vectors(subject.model), self.settings.shards), steps
 
     def _recipe(self, *, warm: bool) -> Recipe:

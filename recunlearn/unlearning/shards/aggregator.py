@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Mapping, Sequence
-
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,46 +14,64 @@ from recunlearn.subjects.parts import Rows, Vectors
 SIDES = ("entity", "item")
 
 
-class Attention(nn.Module):
-    """Mixture over shards of translated vectors: ``[k, n, d] -> [n, d]``.
-
-    e~^m = e^m W_m + b_m;  alpha^m = softmax_m(h . ReLU(W_A e~^m + b_A));  e = sum_m alpha^m e~^m.
-
-    Source: RecEraser, arXiv 2201.06820, equations 9 to 12. Deviations: W_m begins as the identity, and a
-    shard that never saw a row is no candidate for it.
-
-    Args:
-        width: d; the attention has d / 2 units.
-        seen: ``[k, n]`` bool, which shard has a sample of which row; a row that none saw takes all.
-    """
-
-    seen: Tensor
-
-    def __init__(self, width: int, seen: Tensor) -> None:
-        super().__init__()
-        units = max(1, width // 2)
-        self.hidden = nn.Linear(width, units)
-        self.score = nn.Linear(units, 1, bias=False)
-        self.register_buffer("seen", seen | ~seen.any(0))
-
-    def forward(self, translated: Tensor) -> Tensor:
-        """Mix."""
-        weight = self.score(torch.relu(self.hidden(translated))).squeeze(-1)
-        alpha = weight.masked_fill(~self.seen, -torch.inf).softmax(0)
-        return (alpha[..., None] * translated).sum(0)
-
-
 class Translation(nn.Module):
-    """W_m and b_m of every shard, W_m beginning as the identity: ``[k, n, d] -> [k, n, d]``."""
+    """W_m and b_m of every shard: ``[P, d] -> [P, d]``, the rows of shard 0 first, then those of 1, ..."""
 
     def __init__(self, shards: int, width: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.eye(width).repeat(shards, 1, 1))
-        self.bias = nn.Parameter(torch.zeros(shards, 1, width))
+        self.bias = nn.Parameter(torch.zeros(shards, width))
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """Translate."""
-        return torch.baddbmm(self.bias, vectors, self.weight)
+    def forward(self, vectors: Tensor, sizes: list[int]) -> Tensor:
+        """Translate; ``sizes`` are the numbers of rows of each shard."""
+        pieces = zip(self.bias, vectors.split(sizes), self.weight, strict=True)
+        return torch.cat([torch.addmm(bias, piece, weight) for bias, piece, weight in pieces])
+
+
+class Attention(nn.Module):
+    """Mixture over shards of translated vectors.
+
+    e~^m = e^m W_m + b_m;  alpha^m = softmax_m(h . ReLU(W_A e~^m + b_A));  e = sum_m alpha^m e~^m.
+
+    Source: RecEraser, arXiv 2201.06820, section 4.3. Deviations: W_m begins as the identity, and a shard that
+    never saw a row is no candidate for it (a row that none saw takes all), which saves most of the work where
+    a user is in one shard.
+
+    Args:
+        stacked: ``[k, n, d]`` vectors of the shards; the attention has d / 2 units.
+        seen: ``[k, n]`` bool, which shard has a sample of which row.
+    """
+
+    vectors: Tensor
+    row: Tensor
+
+    def __init__(self, stacked: Tensor, seen: Tensor) -> None:
+        super().__init__()
+        self.count, width = stacked.shape[1:]
+        units = max(1, width // 2)
+        self.hidden = nn.Linear(width, units)
+        self.score = nn.Linear(units, 1, bias=False)
+        used = (seen | ~seen.any(0)).to(stacked.device)
+        self.sizes: list[int] = used.sum(1).tolist()
+        self.register_buffer("vectors", stacked[used], persistent=False)
+        self.register_buffer("row", used.nonzero()[:, 1], persistent=False)
+
+    def forward(self, translation: nn.Module) -> Tensor:
+        """``[n, d]``."""
+        translated: Tensor = translation(self.vectors, self.sizes)
+        weight = self.score(torch.relu(self.hidden(translated))).squeeze(-1)
+        alpha = softmax_within(weight, self.row, self.count)
+        mixed = translated.new_zeros(self.count, translated.shape[1])
+        return mixed.index_add(0, self.row, alpha[:, None] * translated)
+
+
+def softmax_within(values: Tensor, group: Tensor, count: int) -> Tensor:
+    """Softmax of ``[P]`` values among those of the same group ``[P]`` in [0, count)."""
+    highest = values.new_full((count,), -torch.inf)
+    highest = highest.scatter_reduce(0, group, values.detach(), "amax")
+    part = (values - highest[group]).exp()
+    total = part.new_zeros(count).index_add(0, group, part)
+    return part / total[group]
 
 
 class Aggregator(nn.Module):
@@ -93,17 +111,16 @@ class Aggregator(nn.Module):
         self.attention = nn.ModuleDict()
         for side, mask in seen.items():
             stacked = torch.stack([side_by_side(p.model, _rows_of(p, side)) for p in parts])
-            self.register_buffer(f"{side}_vectors", stacked, persistent=False)
             width = stacked.shape[2]
-            self.attention[side] = Attention(width, mask)
+            self.attention[side] = Attention(stacked, mask)
             if str(width) not in self.translation:
                 self.translation[str(width)] = Translation(len(parts), width)
         self.to(next(parts[0].model.parameters()).device)
 
     def vectors(self, side: str) -> Tensor:
         """Aggregated vectors of "entity" or "item": ``[n, d]``."""
-        stacked: Tensor = getattr(self, f"{side}_vectors")
-        mixed: Tensor = self.attention[side](self.translation[str(stacked.shape[2])](stacked))
+        attention: Any = self.attention[side]
+        mixed: Tensor = attention(self.translation[str(attention.vectors.shape[1])])
         return mixed
 
     def tables(self) -> dict[str, Tensor]:

@@ -97,9 +97,7 @@ def _aggregator(request: Request) -> Aggregator:
     return Aggregator(subject, parts, *seen, seed=request.seed)
 
 
-def _run(
-    aggregator: Aggregator, request: Request, recipe: Recipe, steps: int, key: str, title: str
-) -> Run:
+def _run(aggregator: Aggregator, request: Request, recipe: Recipe, steps: int, key: str, title: str) -> Run:
     def losses(model: nn.Module, pair: Pair, step: int) -> tuple[Tensor, Tensor | None, Tensor]:
         loss = -aggregator.log_likelihood(pair.forget).mean()
         return loss, None, loss
@@ -133,5 +131,3 @@ def _of_shards(start: Mixing, shards: list[int]) -> dict[str, Tensor]:
         name: value.detach()[places] if name.startswith("translation.") else value.detach()
         for name, value in _own(start.aggregator).items()
     }
-
-

@@ -34,7 +34,7 @@ class ShardSettings(Settings):
     effort: float = Field(default=1.0, gt=0, le=1000)
     """Epochs of a sub-model, as a multiple of the original model's."""
     batch: float = Field(default=0.25, gt=0, le=1)
-    """Samples in a step of a sub-model, as a share of the original's: a shard makes too few steps otherwise."""
+    """Samples in a step of a sub-model, as a share of the original's: else a shard makes too few steps."""
     processes: int | None = Field(default=None, ge=1, le=256)
     """Most processes; None: one a core where shards are large enough to be worth it, else none besides."""
 
@@ -251,5 +251,3 @@ def _workplace(folder: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="recunlearn-shards-") as name:
         yield Path(name)
-
-

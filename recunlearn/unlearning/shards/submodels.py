@@ -31,14 +31,15 @@ class Part:
     Args:
         shard: its number.
         kept: ``[n]`` bool, samples in the order of ``Subject.batches``; some of them are True.
-        seed, effort: of its training.
-        key: hash of subject, samples, seed and effort.
+        seed, effort, batch: of its training, as for ``PartSubject.train_on``.
+        key: hash of subject, samples and these.
     """
 
     shard: int
     kept: NDArray[np.bool_]
     seed: int
     effort: float
+    batch: float
     key: str
 
     def path(self, folder: Path) -> Path:
@@ -47,7 +48,13 @@ class Part:
 
 
 def make_parts(
-    subject: PartSubject, shard: NDArray[np.int64], gone: NDArray[np.bool_], *, seed: int, effort: float
+    subject: PartSubject,
+    shard: NDArray[np.int64],
+    gone: NDArray[np.bool_],
+    *,
+    seed: int,
+    effort: float = 1.0,
+    batch: float = 1.0,
 ) -> list[Part]:
     """Parts of the shards that have samples left; all begin from the same weights, those of ``seed``.
 
@@ -55,12 +62,13 @@ def make_parts(
         subject: with the settings of the training.
         shard: ``[n]`` shard of each sample.
         gone: ``[n]`` bool, samples that are forgotten.
-        seed, effort: of the training.
+        seed, effort, batch: of the training.
     """
+    how = (seed, effort, batch)
     facts = dict(subject.describe())
     masks = [(shard == number) & ~gone for number in range(int(shard.max()) + 1)]
     return [
-        Part(n, kept, seed, effort, content_hash(RULES, facts, np.packbits(kept), len(kept), seed, effort))
+        Part(n, kept, *how, content_hash(RULES, facts, np.packbits(kept), len(kept), how))
         for n, kept in enumerate(masks)
         if kept.any()
     ]
@@ -109,7 +117,7 @@ def _train(shared: tuple[PartSubject, list[Part], Path], number: int) -> None:
     subject, parts, folder = shared
     part = parts[number]
     began = time.perf_counter()
-    model = subject.train_on(part.kept, seed=part.seed, effort=part.effort)
+    model = subject.train_on(part.kept, seed=part.seed, effort=part.effort, batch=part.batch)
     write_state(part.path(folder), dict(model.state_dict()), time.perf_counter() - began)
 
 
