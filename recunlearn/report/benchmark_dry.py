@@ -57,8 +57,8 @@ def sentences(found: Estimate) -> list[str]:
         )
     return [
         *lines,
-        f"Expected: about {spoken(found.seconds)} with {counted(found.jobs, 'process')}, scoring of users and aggregators of "
-        "RecEraser not counted; seconds of a cell are at most.",
+        f"Expected: about {spoken(found.seconds)} with {counted(found.jobs, 'process')}, scoring of users "
+        "and aggregators of RecEraser not counted; seconds of a cell are at most.",
     ]
 
 

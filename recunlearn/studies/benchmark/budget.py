@@ -16,8 +16,8 @@ from recunlearn.unlearning.registry import make
 from recunlearn.unlearning.request import rest_of
 from recunlearn.unlearning.stepwise import LoopSettings
 
-FACTOR = 3.0
-"""Between two learning rates that are tried."""
+FACTOR = 4.0
+"""By which a learning rate is raised or lowered."""
 NEAR = 0.1
 """A trial has reached the target within this share of the way from the original's loss to it."""
 NO_WAY_STEPS = 10
@@ -85,13 +85,19 @@ def centre_of(method: str, values: Mapping[str, Any]) -> float:
     return float(settings.learning_rate)
 
 
-def rates(centre: float, trials: int) -> list[float]:
-    """Learning rates that are tried: each three times the one before, ``centre`` among them.
+def next_rate(trials: Sequence[Trial], start: float, target: float) -> float:
+    """Learning rate to try next: towards the lowest one that gets to the target.
 
-    >>> [round(rate, 4) for rate in rates(0.009, 3)]
-    [0.003, 0.009, 0.027]
+    Raised after trials that fell short, lowered after trials that did not, halved geometrically in between.
+
+    >>> [next_rate([Trial(0.1, 9, level, 0.0)], 1.0, 2.0) for level in (1.5, 2.0)]
+    [0.4, 0.025]
     """
-    return [centre * FACTOR ** (number - (trials - 1) // 2) for number in range(trials)]
+    far = [t.learning_rate for t in trials if _closed(t, start, target) >= 1 - NEAR]
+    short = [t.learning_rate for t in trials if _closed(t, start, target) < 1 - NEAR]
+    if not far:
+        return FACTOR * max(short)
+    return math.sqrt(max(short) * min(far)) if short else min(far) / FACTOR
 
 
 def tune(
@@ -107,8 +113,9 @@ def tune(
 ) -> Budget:
     """Budget of a method: of the trials that came near the target, the one that costs the others least.
 
-    Every trial is one learning rate and stops at the target, the mean loss of ``forget`` under models
-    retrained without it. Where no trial came near, the one that came nearest is taken.
+    Every trial is one learning rate, the first the method's own, and stops at the target, the mean loss of
+    ``forget`` under models retrained without it. Where no trial came near, the one that came nearest is
+    taken.
 
     Args:
         subject: with the original model.
@@ -116,7 +123,7 @@ def tune(
         values: settings that differ from the method's defaults.
         forget: rows of the tuning set.
         retrained: models without it, with the population's rows in the place of its own.
-        trials: learning rates.
+        trials: learning rates to try.
         most: steps of a trial.
         seed: of the draws.
 
@@ -129,15 +136,16 @@ def tune(
     look = MeanLoss(subject, forget, seed)
     others = MeanLoss(subject, rest_of(subject, forget), seed, users=OTHERS, samples=SAMPLES)
     start, target = look(subject.model), float(np.mean([look(m) for m in retrained]))
-    centre = centre_of(method, values)
+    rate = centre_of(method, values)
     if not target > start:
-        return Budget(centre, min(NO_WAY_STEPS, most), start, target, False, (), time.perf_counter() - began)
-    made = []
-    for rate in rates(centre, trials):
+        return Budget(rate, min(NO_WAY_STEPS, most), start, target, False, (), time.perf_counter() - began)
+    made: list[Trial] = []
+    for _ in range(trials):
         own = {**values, "learning_rate": rate, "steps": most, "until": "steps", "target": target}
         found = make(method, own).unlearn(subject, forget, seed=seed)
         level = math.inf if found.diverged else look(found.model)
         made.append(Trial(rate, found.steps, level, others(found.model)))
+        rate = next_rate(made, start, target)
     best = chosen(made, start, target)
     near = _distance(best, start, target) <= NEAR
     return Budget(
@@ -169,5 +177,10 @@ def with_budget(
     return make(method, {**values, **fixed})
 
 
+def _closed(trial: Trial, start: float, target: float) -> float:
+    """Share of the way to the target; infinite after a divergence."""
+    return (trial.level - start) / (target - start) if math.isfinite(trial.level) else math.inf
+
+
 def _distance(trial: Trial, start: float, target: float) -> float:
-    return abs(trial.level - target) / (target - start) if math.isfinite(trial.level) else math.inf
+    return abs(_closed(trial, start, target) - 1)

@@ -9,7 +9,7 @@ import torch
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.errors import UsageError
-from recunlearn.studies.benchmark.budget import centre_of, is_tuned, rates
+from recunlearn.studies.benchmark.budget import centre_of, is_tuned
 from recunlearn.studies.benchmark.cells import read_result
 from recunlearn.studies.benchmark.locks import read_plain
 from recunlearn.studies.benchmark.plan import Plan
@@ -152,8 +152,7 @@ def _budget(plan: Plan, model: str, method: str, tuned: bool) -> str:
     if not tuned:
         return "nothing to tune"
     centre = centre_of(method, plan.settings.methods.get(method, {}))
-    tried = ", ".join(f"{rate:.2g}" for rate in rates(centre, plan.settings.trials))
-    return f"to be tuned: {plan.settings.trials} learning rates ({tried})"
+    return f"to be tuned in {plan.settings.trials} trials from a learning rate of {centre:.2g}"
 
 
 def _subject(plan: Plan, model: str) -> tuple[RecBoleSubject, int]:
