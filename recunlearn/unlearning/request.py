@@ -29,8 +29,8 @@ def checked(subject: Subject, forget: IntArray) -> IntArray:
         )
     if not samples.sum() - samples[rows].sum():
         raise UsageError(
-            "All users with a training interaction are to be forgotten, so nothing is left to keep. Name fewer "
-            "users, or delete the model."
+            "All users with a training interaction are to be forgotten, so nothing is left to keep. Name "
+            "fewer users, or delete the model."
         )
     return rows
 

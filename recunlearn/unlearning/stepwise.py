@@ -85,6 +85,14 @@ class Stepwise(ABC):
         """Frozen model that losses compare with: the original one."""
         return subject.model
 
+    def teacher_steps(self, subject: Subject, forget: IntArray) -> int:
+        """Steps that making the reference takes."""
+        return 0
+
+    def stand_in(self, subject: Subject) -> nn.Module:
+        """Something that costs as much to read as the reference, without making it."""
+        return subject.model
+
     def look_from(self, epoch: int) -> int:
         """First step after which the stopping rule may end the run."""
         return 1
@@ -98,18 +106,18 @@ class Stepwise(ABC):
     def cost(self, subject: Subject, forget: IntArray) -> Cost:
         """Steps, passes and expected seconds at most; two steps are timed."""
         forget = self._checked(subject, forget)
-        began = time.perf_counter()
-        run = self._run(subject, forget, 0)
-        prepared = time.perf_counter() - began
+        run = self._run(subject, forget, 0, self.stand_in(subject))
         parameters, passes = _count(run.trained), self._passes(subject)
-        seconds = prepared + _seconds_a_step(run) * run.steps
+        teacher = self.teacher_steps(subject, forget)
+        seconds = _seconds_a_step(run) * (run.steps + teacher)
         interactions = int(subject.n_samples()[forget].sum())
         others = f" and {self.settings.batch_size:,} of the others" if self.retains() else ""
+        before = f", after {teacher} steps for its teacher" if teacher else ""
         sentence = (
             f"{self.name} forgets {len(forget):,} of {len(subject.entities):,} users ({interactions:,} "
             f"interactions) in at most {run.steps} steps on {self.settings.batch_size:,} of these "
-            f"interactions{others}, {passes:.1f} passes over the training data, and trains {parameters:,} "
-            f"parameters: about {max(1, round(seconds))} s at most."
+            f"interactions{others}{before}, {passes:.1f} passes over the training data, and trains "
+            f"{parameters:,} parameters: about {max(1, round(seconds))} s at most."
         )
         return Cost(sentence, parameters, run.steps, passes, seconds)
 
@@ -125,7 +133,7 @@ class Stepwise(ABC):
         """See :class:`~recunlearn.unlearning.contract.Unlearner`."""
         began = time.perf_counter()
         forget = self._checked(subject, forget)
-        run = self._run(subject, forget, seed)
+        run = self._run(subject, forget, seed, self.reference(subject, forget, seed))
         run.progress, run.log = progress, folder
         run.journal = Journal(folder, self._identity(subject, forget, seed))
         parameters, before = _count(run.trained), time.perf_counter() - began
@@ -152,14 +160,13 @@ class Stepwise(ABC):
         check_family(self.name, subject, self.families)
         return checked(subject, forget)
 
-    def _run(self, subject: Subject, forget: IntArray, seed: int) -> Run:
+    def _run(self, subject: Subject, forget: IntArray, seed: int, reference: nn.Module) -> Run:
         s = self.settings
         goal = None
         if s.until == "stranger" or s.target is not None:
             goal = forget_goal(subject, forget, s.target, most=s.steps, seed=seed)
         model = copy.deepcopy(subject.model).eval()
         model = self.adapt(subject, model, forget, seed)
-        reference = self.reference(subject, forget, seed)
         epoch = -(-int(subject.n_samples()[forget].sum()) // s.batch_size)
 
         def losses(model: nn.Module, pair: Pair, step: int) -> tuple[Tensor, Tensor | None, Tensor]:

@@ -95,7 +95,7 @@ def test_merged_equals_adapter():
 
 def test_method_merges_to_within_rounding(world):
     method = make("E2URec", SETTINGS)
-    run = method._run(world, FORGET, 0)
+    run = method._run(world, FORGET, 0, method.reference(world, FORGET, 0))
     run()
     batch = next(world.batches(batch_size=500))
     with torch.no_grad():

@@ -32,9 +32,9 @@ def teach(teacher: Tensor, scores: Tensor) -> Tensor:
 class E2URecSettings(LoopSettings):
     """The paper's adapters, strength and weights; a fixed number of steps, since its teacher bounds it."""
 
-    learning_rate: float = Field(default=3e-3, gt=0)
+    learning_rate: float = Field(default=5e-3, gt=0)
     """Of the adapters."""
-    steps: int = Field(default=100, ge=2)
+    steps: int = Field(default=60, ge=2)
     """Most optimiser steps."""
     until: Literal["stranger", "steps"] = "steps"
     rank: int = Field(default=16, ge=1)
@@ -45,9 +45,9 @@ class E2URecSettings(LoopSettings):
     """a: how far the forgetting teacher goes below the original model."""
     weight: float = Field(default=0.6, gt=0, lt=1)
     """w of remembering; 1 − w of forgetting."""
-    augment_epochs: int = Field(default=20, ge=1)
+    augment_epochs: int = Field(default=10, ge=1)
     """Passes over the forgotten samples that make the augmented model."""
-    augment_learning_rate: float = Field(default=3e-3, gt=0)
+    augment_learning_rate: float = Field(default=5e-3, gt=0)
     """Of the augmented model."""
 
 
@@ -103,8 +103,7 @@ class E2URec(Stepwise):
     def reference(self, subject: Subject, forget: IntArray, seed: int) -> nn.Module:
         """Original model, and the one trained further on the forgotten."""
         s = self.settings
-        model = copy.deepcopy(subject.model).eval()
-        steps = s.augment_epochs * -(-int(subject.n_samples()[forget].sum()) // s.batch_size)
+        model, steps = copy.deepcopy(subject.model).eval(), self.teacher_steps(subject, forget)
         draws = Draws(subject, forget, None, s.batch_size, seed, negatives=True)
 
         def losses(model: nn.Module, pair: Pair, step: int) -> tuple[Tensor, Tensor | None, Tensor]:
@@ -113,6 +112,15 @@ class E2URec(Stepwise):
 
         augmented = Run(model, losses, draws, steps, s.augment_learning_rate)().model
         return _Teachers(subject.model, augmented.requires_grad_(False))
+
+    def teacher_steps(self, subject: Subject, forget: IntArray) -> int:
+        """Steps of the augmented model."""
+        epoch = -(-int(subject.n_samples()[forget].sum()) // self.settings.batch_size)
+        return self.settings.augment_epochs * epoch
+
+    def stand_in(self, subject: Subject) -> nn.Module:
+        """Two models to read."""
+        return _Teachers(subject.model, subject.model)
 
     def _forget(self, subject: Subject, model: nn.Module, teachers: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():

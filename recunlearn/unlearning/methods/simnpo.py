@@ -26,8 +26,9 @@ def by_entity(ll: Tensor, entity: Tensor) -> Tensor:
 
 
 class SimNPOSettings(GradientSettings):
-    """β, δ and γ of the paper."""
+    """β, δ and γ of the paper; with so small a γ, twice the learning rate of the others."""
 
+    learning_rate: float = Field(default=2e-3, gt=0)
     beta: float = Field(default=4.5, gt=0)
     """Inverse temperature."""
     delta: float = 0.0
