@@ -70,7 +70,7 @@ def _known(asked: list[str], file: Path, on_missing: str, dataset: str) -> list[
     if unknown and (on_missing == "error" or len(unknown) == len(asked)):
         raise UsageError(unknown_sentence(unknown, there, file, dataset))
     if unknown:
-        typer.echo(f"Warning: {len(unknown)} users of {file} are not in '{dataset}'. Skipped.", err=True)
+        typer.echo(f"Warning: not in '{dataset}' and skipped: {len(unknown)} of {file}.", err=True)
     return [user for user in asked if user not in set(unknown)]
 
 

@@ -177,7 +177,7 @@ def test_unknown_users_can_be_skipped(unlearn, small, tmp_path):
         users=tmp_path / "list.txt",
     )
     assert done.code == 0, done.err
-    assert "Warning: 1 users of" in done.err
+    assert "Warning: not in 'small' and skipped: 1 of" in done.err
     assert json.loads(done.out)["forgotten"] == 1
 
 

@@ -76,6 +76,19 @@ def test_schedule_forgets_alone_for_one_epoch():
         make("E2URec", {"steps": 10}).look_from(6)
 
 
+@pytest.mark.parametrize("family", ["pointwise", "pairwise", "softmax"])
+def test_remembering_is_training_loss_and_teaching(family):
+    world = CheckerboardWorld(n_users=20, n_items=16, epochs=40, family=family)
+    method = make("E2URec", SETTINGS)
+    other = world.retrain(FORGET, seed=2)
+    batch = world.draw(np.arange(20), 50, torch.Generator().manual_seed(0), negatives=True)
+    with torch.no_grad():
+        found = method._remember(world, other, method.stand_in(world), batch)
+        predicted = -world.log_likelihood(other, batch).mean()
+        taught = teach(world.class_scores(world.model, batch), world.class_scores(other, batch))
+    assert found.item() == pytest.approx((predicted + taught).item(), abs=1e-5)
+
+
 def test_adapters_change_nothing_at_first():
     net, ids = Net(), torch.arange(9)
     before = net(ids)

@@ -13,6 +13,7 @@ from recunlearn.subjects.contract import Batch, IntArray, Subject
 from recunlearn.unlearning.draws import Draws, Pair
 from recunlearn.unlearning.loop import Run
 from recunlearn.unlearning.lora import add_adapters, merge_adapters, other_rows
+from recunlearn.unlearning.methods.undial import own_column
 from recunlearn.unlearning.stepwise import LoopSettings, Stepwise
 
 
@@ -131,6 +132,10 @@ class E2URec(Stepwise):
 
     def _remember(self, subject: Subject, model: nn.Module, teachers: nn.Module, batch: Batch) -> Tensor:
         with torch.no_grad():
-            original = subject.class_scores(teachers.get_submodule("original"), batch)
-        predicted = -subject.log_likelihood(model, batch).mean()
-        return predicted + teach(original, subject.class_scores(model, batch))
+            teacher = teachers.get_submodule("original")
+            original = subject.class_scores(teacher, batch)
+            column = own_column(subject.log_likelihood(teacher, batch), original)
+        # The model is read once for both losses: log softmax of its scores is the log-likelihood.
+        scores = subject.class_scores(model, batch)
+        predicted = -scores.log_softmax(1).gather(1, column[:, None]).mean()
+        return predicted + teach(original, scores)
