@@ -21,9 +21,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recunlearn.circuits.baselines import Baseline, other_rows, spans, table_means
+from recunlearn.circuits.baselines import Baseline, counterfactual_rows, table_means
 from recunlearn.circuits.block import Block
-from recunlearn.circuits.checks import check_batch, check_options, refuse_not_finite
+from recunlearn.circuits.checks import (
+    check_baseline,
+    check_batch,
+    check_options,
+    check_plan,
+    refuse_not_finite,
+)
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.path import Method, Path
 from recunlearn.circuits.plan import ComponentPlan
@@ -99,6 +105,8 @@ class EdgeAttribution:
     def __init__(
         self, subject: Traceable, plan: ComponentPlan, *, baseline: Baseline = "mean", seed: int = 0
     ) -> None:
+        check_baseline(baseline)
+        check_plan(subject.model, plan)
         self.model, self.metric, self.hints = subject.model, subject.log_likelihood, subject.hints()
         self.plan, self.baseline, self.seed = plan, baseline, seed
         self.modules = traced_modules(plan, self.model)
@@ -174,7 +182,9 @@ class EdgeAttribution:
         leaving = torch.zeros(edges.shape[1], dtype=edges.dtype, device=edges.device)
         leaving[list(self.plan.source_columns)] = 1
         total = edges @ leaving
-        return EdgeAttributions(edges, total - change, change, block.value, block.degenerate(total))
+        degenerate = block.degenerate(total)
+        edges[degenerate] = 0  # nothing moves: what is left is rounding
+        return EdgeAttributions(edges, total - change, change, block.value, degenerate)
 
     def _begun(self, batch: Batch, method: Method, n_steps: int) -> Block:
         like = next(self.model.parameters())
@@ -246,7 +256,8 @@ class EdgeAttribution:
         elif self.baseline == "zero":
             start = torch.zeros_like(actual)
         else:
-            start = found.weight[other_rows(found.index, spans(table, found.weight, self.hints), self.seed)]
+            rows = counterfactual_rows(found.index, table, found.weight, self.hints, self.seed)
+            start = found.weight[rows]
         nothing = self.hints.nothing(table)
         if nothing is not None:
             empty = found.index == nothing

@@ -28,8 +28,31 @@ def table_means(table: str, weight: Tensor | InputRows, hints: PlanHints) -> Ten
     ranges = spans(table, weight, hints)
     if isinstance(weight, InputRows):
         return weight.mean(*ranges[0])
+    nothing = _inner_padding(table, hints)
+    if nothing:
+        weight, ranges = torch.cat([weight[:nothing], weight[nothing + 1 :]]), ((0, len(weight) - 1),)
     means = torch.stack([weight[a:b].detach().mean(0) for a, b in ranges])
     return means if len(means) > 1 else means[0]
+
+
+def _inner_padding(table: str, hints: PlanHints) -> int:
+    """Padding row of a table without row ranges, where it is not the first row; else 0."""
+    return 0 if table in hints.rows else hints.nothing(table) or 0
+
+
+def counterfactual_rows(
+    index: Tensor, table: str, weight: Tensor | InputRows, hints: PlanHints, seed: int
+) -> Tensor:
+    """Rows of :func:`other_rows` in a table, never the padding row."""
+    nothing = _inner_padding(table, hints)
+
+    def swapped(rows: Tensor) -> Tensor:
+        """The padding row takes the place of the first one, and the other way round."""
+        if not nothing:
+            return rows
+        return torch.where(rows == 0, nothing, torch.where(rows == nothing, 0, rows))
+
+    return swapped(other_rows(swapped(index), spans(table, weight, hints), seed))
 
 
 def other_rows(index: Tensor, ranges: Spans, seed: int) -> Tensor:

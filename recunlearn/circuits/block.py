@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from recunlearn.circuits.checks import check_shapes
 from recunlearn.circuits.path import Path
 from recunlearn.circuits.sweep import Pass, edge_gradients, known
 from recunlearn.subjects.contract import Batch
@@ -25,13 +26,17 @@ class Block:
 
     def __init__(self, engine: "EdgeAttribution", batch: Batch, path: Path, lines: "Lines") -> None:
         self.engine, self.plan, self.batch, self.path, self.lines = engine, engine.plan, batch, path, lines
-        self.stopped = {v: self._empty(*self.plan.components[v].shape) for v in self.plan.affine}
+        self.stopped = {v: self._like(lines.top.leaves[v]) for v in self.plan.affine}
         self.changes = {i: known(lines.top.leaves[i]).detach() - z for i, z in lines.starts.items()}
         self.edges = self._empty(len(self.plan.edges))
         self.value, self.base = self._empty(), self._empty()
 
     def _empty(self, *shape: int) -> Tensor:
         return next(iter(self.lines.starts.values())).new_empty(len(self.batch), *shape)
+
+    def _like(self, leaf: Tensor | None) -> Tensor:
+        """Of the shape that a component has in this batch: sequences may be longer than those of the plan."""
+        return self._empty(*known(leaf).shape[1:])
 
     def tile(self, rows: slice) -> None:
         """Edges of some samples: all their path points in one pass."""
@@ -47,6 +52,7 @@ class Block:
         n_steps = len(self.path.alphas)
         given = {i: self.on_path(i, rows) for i in self.lines.starts}
         run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True)
+        check_shapes(self.plan, run.leaves)
         moves = self._moves(run, rows)
         weights = self.path.tiled_weights(rows.stop - rows.start)
         stopped: dict[int, Tensor] = {}

@@ -13,7 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
-from recunlearn.circuits.checks import check_granularity
+from recunlearn.circuits.checks import check_at_least_one, check_granularity, check_place
 from recunlearn.circuits.field_pairs import pair_labels
 from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import Meeting, address, frozen, intercepted
@@ -57,11 +57,17 @@ def discover(
         UsageError: fewer than two samples, or an unknown granularity.
     """
     check_granularity(granularity=granularity, sinks=sinks)
+    check_at_least_one(groups=groups)
     if len(batch) < 2:
         raise UsageError(f"A plan needs at least 2 samples to be found with, but got {len(batch)}.")
-    model = subject.model
-    search, value = _searched(model, subject.log_likelihood, batch[:SAMPLES], subject.hints())
-    _check(value)
+    model, some = subject.model, batch[:SAMPLES]
+    check_place(model, some)
+    try:
+        hints = subject.hints()
+    except RuntimeError as error:  # a subject may run its model to know them
+        raise _untraceable(model, error) from None
+    search, value = _searched(model, subject.log_likelihood, some, hints)
+    _check(value, len(some))
     search.settle_affine()
     end = segment_of(value, search.leaves)
     if not end.parents:
@@ -82,13 +88,16 @@ def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) 
                 value = metric(model, batch)
                 search.direct = not (meeting.computed or search.tables.forwarded)
                 return search, value
-        except RuntimeError as error:
+        except (RuntimeError, IndexError) as error:
             if clones or "in-place" not in str(error):
-                raise TraceError(
-                    f"{type(model).__name__} cannot be traced: {str(error).splitlines()[0]} "
-                    "Choose another model."
-                ) from None
+                raise _untraceable(model, error) from None
     raise AssertionError("unreachable")
+
+
+def _untraceable(model: nn.Module, error: Exception) -> TraceError:
+    """Sentence for a model that fails by itself."""
+    said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
+    return TraceError(f"{type(model).__name__} cannot be traced: {said}. Choose another model.")
 
 
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
@@ -104,10 +113,14 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
-def _check(value: Tensor) -> None:
+def _check(value: Tensor, samples: int) -> None:
     """A metric has one finite value a sample."""
-    if value.dim() != 1:
-        raise TraceError(f"The metric must have shape [B], but got {tuple(value.shape)}.")
+    if not isinstance(value, Tensor):
+        raise TraceError(f"The metric must be a tensor of shape [B], but got {type(value).__name__}.")
+    if value.dim() != 1 or len(value) != samples:
+        raise TraceError(
+            f"The metric must have shape [B], but got {tuple(value.shape)} for {samples} samples."
+        )
     if not torch.isfinite(value).all():
         raise TraceError("The model's scores are not finite numbers. Check its weights and its training.")
 

@@ -63,6 +63,16 @@ class Component:
         """Number of groups that the component is split into as a source of edges."""
         return len(self.labels)
 
+    def fits(self, shape: tuple[int, ...]) -> bool:
+        """Whether an output of another shape (longer sequences) falls into the same parts."""
+        if shape == self.shape:
+            return True
+        if len(shape) != len(self.shape) or self.layout == "fields":
+            return False
+        if self.groups == len(self.sink_labels) == 1:
+            return True
+        return shape[0] == self.shape[0] if self.layout == "heads" else shape[-1] == self.shape[-1]
+
     def group(self, values: Tensor) -> Tensor:
         """Sum ``[B, *shape]`` within groups: ``[B, groups]``."""
         n = len(values)
@@ -189,7 +199,7 @@ class ComponentPlan:
         """
         names = self.graph.nodes
         if name not in names:
-            hint = near_miss(name, names)
+            hint = near_miss(str(name), names)
             raise UsageError(f"The plan has no component '{name}'.{hint} It has: {', '.join(names)}.")
         return names.index(name)
 

@@ -6,7 +6,8 @@ from typing import Protocol
 
 from torch import Tensor, nn
 
-from recunlearn.subjects.contract import Batch, PlanHints
+from recunlearn.foundation.errors import UsageError, near_miss
+from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
 
 class Traceable(Protocol):
@@ -39,6 +40,25 @@ class ModuleSubject:
     model: nn.Module
     metric: Callable[[nn.Module, Batch], Tensor]
     known: PlanHints = field(default_factory=PlanHints)
+
+    def __post_init__(self) -> None:
+        """Refuse hints about tables and rows that are not there: they would be overlooked."""
+        tables = dict(self.model.named_parameters())
+        tables |= {n: m.weight for n, m in self.model.named_modules() if isinstance(m, nn.Embedding)}
+        for name in {**self.known.fields, **self.known.rows, **self.known.padding, **self.known.names}:
+            if name not in tables and not name.startswith(COMPUTED):
+                raise UsageError(
+                    f"The hints are about the table '{name}', which the model does not have."
+                    f"{near_miss(name, tables)} A table is named by the path of its module."
+                )
+        spans = [(n, a, b) for n, ranges in self.known.rows.items() for a, b in ranges]
+        spans += [(n, row, row + 1) for n, row in self.known.padding.items()]
+        for name, first, end in spans:
+            if name in tables and not 0 <= first < end <= len(tables[name]):
+                raise UsageError(
+                    f"The hints name the rows from {first} up to {end} (exclusive) of the table '{name}', "
+                    f"which has {len(tables[name])} rows."
+                )
 
     def log_likelihood(self, model: nn.Module, batch: Batch) -> Tensor:
         """``[B]``: the metric."""

@@ -101,8 +101,17 @@ def _failed(error: Exception) -> int:
     if os.environ.get("RECUNLEARN_DEBUG"):
         traceback.print_exception(error)
     sentence, code = explain(error)
-    print(f"error: {sentence}", file=sys.stderr)
+    print(f"error: {_visible(sentence)}", file=sys.stderr)
     return code
+
+
+def _visible(text: str) -> str:
+    r"""Write out what a terminal would obey instead of show: an id may hold a line break.
+
+    >>> _visible("a\nb")
+    'a\\nb'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def explain(error: Exception) -> tuple[str, int]:
@@ -138,7 +147,11 @@ def _usage_sentence(error: Any) -> str:
 
 def unknown_option(option: str, names: Sequence[str]) -> str:
     """Return the sentence for an option that a command with the options ``names`` does not have."""
+    from recunlearn.commands.run_options import OPTIONS
+
     hint = near_miss(option, names)
+    if not hint and option.lstrip("-").replace("-", "_") in OPTIONS:
+        hint = " Other commands have it, such as score-users; this one has no use for it."
     if not hint and "--set" in names:
         hint = f" A parameter of the recommender is given as --set {option.lstrip('-')}=VALUE."
     return f"Unknown option {option}.{hint}"

@@ -54,15 +54,18 @@ def check(
 
 
 def _saved(found: Any, folder: Path) -> list[Path]:
-    """Write what was found."""
-    from recunlearn.foundation.store import atomic_file, write_json
+    """Write what was found, all or nothing."""
+    from contextlib import ExitStack
+
+    from recunlearn.foundation.store import atomic_file, to_json
     from recunlearn.report.circuit_check_figure import check_figure, save_figure
 
     files = [folder / name for name in ("check.json", "edges.csv", "check.png")]
-    write_json(files[0], found.summary)
-    with atomic_file(files[1]) as temporary:
-        found.edges.to_csv(temporary, index=False)
-    save_figure(check_figure(found.summary, found.exact, found.scores), files[2])
+    with ExitStack() as stack:  # all are written before the first takes its place
+        summary, edges, figure = (stack.enter_context(atomic_file(file)) for file in files)
+        summary.write_text(to_json(found.summary), encoding="utf-8")
+        found.edges.to_csv(edges, index=False)
+        save_figure(check_figure(found.summary, found.exact, found.scores), figure)
     return files
 
 

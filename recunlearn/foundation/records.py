@@ -45,6 +45,13 @@ class CircuitGraph:
     source_group: tuple[str, ...]
     sink_group: tuple[str, ...]
 
+    def __post_init__(self) -> None:
+        """Check that there is one of everything for each node and each column."""
+        nodes = {len(v) for v in (self.nodes, self.kinds, self.attention, self.depths)}
+        columns = {len(v) for v in (self.source, self.sink, self.source_group, self.sink_group)}
+        if len(nodes) > 1 or len(columns) > 1:
+            raise ValueError("the parts of a circuit's graph have different lengths")
+
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> "CircuitGraph":
         """Read back what JSON made of ``vars(graph)``."""
@@ -262,7 +269,7 @@ def load_record(kind: type[Any], folder: Path) -> Any:
             if name in manifest:
                 manifest[name] = tuple(manifest[name])
         return kind(**manifest, **arrays)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, AttributeError) as error:
         raise _damaged(folder, str(error)) from None
 
 

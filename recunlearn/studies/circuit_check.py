@@ -73,7 +73,7 @@ def check_circuits(
     before = torch.get_num_threads()
     torch.set_num_threads(keys.settings.threads or 1)
     try:
-        subject = trained(keys, listener)
+        subject = trained(keys, listener, anchors=False)
         found = check_subject(subject, keys.settings, samples, retrain_seeds, listener)
     finally:
         torch.set_num_threads(before)
@@ -134,9 +134,11 @@ def _agreement(run: Tracer, runs: Runs, exact: Array, scores: Array, seed: int) 
 
 def sampled(subject: Subject, samples: int, seed: int) -> Iterator[Batch]:
     """Draw interactions, one of each user as long as there are users; all where fewer are there."""
-    active = np.flatnonzero(subject.n_samples())
+    counts = subject.n_samples()
+    active = np.flatnonzero(counts)
     if not len(active):
         raise TraceError("There are no training interactions to check. Check the data set and its split.")
+    samples = min(samples, len(active) * int(counts.max()))  # numbers of any size are understood
     users = np.random.default_rng(seed).permutation(active)[:samples]
     each = -(-samples // len(users))
     left = samples

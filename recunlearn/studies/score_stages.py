@@ -89,8 +89,8 @@ class Clock:
         self.seconds[stage] = round(time.perf_counter() - began, 1)
 
 
-def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
-    """Load the model of a run, or train it."""
+def trained(keys: Keys, listener: Listener, *, anchors: bool = True) -> RecBoleSubject:
+    """Load the model of a run, or train it; ``anchors``: the run will need some."""
     settings = keys.settings
     interactions = load_interactions(settings.dataset)
     if (keys.model / "manifest.json").is_file():
@@ -99,7 +99,8 @@ def trained(keys: Keys, listener: Listener) -> RecBoleSubject:
     untrained = untrained_subject(interactions, settings)
     engine = tracer(untrained, settings.circuits, settings.seed)
     engine.attribute(next(untrained.batches(batch_size=32, seed=settings.seed)))
-    draw_pool(untrained, settings.anchors.pool, settings.anchors.count, settings.seed)
+    if anchors:
+        draw_pool(untrained, settings.anchors.pool, settings.anchors.count, settings.seed)
     return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
 
 

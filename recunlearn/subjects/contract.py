@@ -13,6 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from recunlearn.foundation.errors import UsageError
+
 IntArray = NDArray[np.int64]
 COMPUTED = "*"
 """First letter of the names of tables that a model computes from its parameters (graph models)."""
@@ -33,6 +35,13 @@ class Batch:
     @staticmethod
     def of(**columns: Tensor) -> "Batch":
         """Samples that belong to nobody in particular: each is its own entity."""
+        sizes = {k: len(v) if isinstance(v, Tensor) and v.dim() else None for k, v in columns.items()}
+        if None in sizes.values() or len(set(sizes.values())) != 1:
+            told = ", ".join(f"{k} {'no such tensor' if n is None else n}" for k, n in sizes.items())
+            raise UsageError(
+                "Batch.of needs tensors with one row a sample, the same number in each column, but got: "
+                f"{told or 'nothing'}."
+            )
         first = next(iter(columns.values()))
         return Batch(columns, torch.arange(len(first), device=first.device))
 

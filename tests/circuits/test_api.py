@@ -8,6 +8,7 @@ from nets import attention, neumf, score
 from torch import nn
 
 from recunlearn.circuits.attribution import EdgeAttribution
+from recunlearn.circuits.baselines import counterfactual_rows, table_means
 from recunlearn.circuits.discovery import discover
 from recunlearn.circuits.subject import ModuleSubject
 from recunlearn.foundation.errors import TraceError, UsageError
@@ -218,3 +219,143 @@ def test_segments_that_share_an_operation():
     torch.testing.assert_close(engine.attribute(batch, n_steps=6), first)
     found = engine.explain(batch, n_steps=24)
     torch.testing.assert_close(found.delta, torch.zeros(6).double(), rtol=0, atol=1e-9)
+
+
+def test_an_unknown_baseline_is_refused_not_taken_for_another():
+    model, batch = neumf()
+    subject = ModuleSubject(model, score)
+    with pytest.raises(UsageError, match=r"Unknown baseline 'means'\. Did you mean mean\?"):
+        EdgeAttribution(subject, discover(subject, batch), baseline="means")
+
+
+def test_names_that_are_no_text():
+    with pytest.raises(UsageError, match="Unknown granularity 'None'"):
+        engine_of(neumf, granularity=None)
+    with pytest.raises(UsageError, match="no component '3'"):
+        engine_of(neumf)[0].plan.columns_of(source=3)
+
+
+@pytest.mark.parametrize("value", [2.5, "16", None])
+def test_steps_are_whole_numbers(value):
+    engine, batch = engine_of(neumf)
+    with pytest.raises(UsageError, match=f"n_steps must be a whole number, but got {value!r}"):
+        engine.attribute(batch, n_steps=value)
+
+
+@pytest.mark.parametrize(("groups", "words"), [(0, "at least 1, but got 0"), (1.5, "a whole number")])
+def test_groups_that_make_no_sense(groups, words):
+    with pytest.raises(UsageError, match=f"groups must be {words}"):
+        engine_of(neumf, groups=groups)
+
+
+@pytest.mark.parametrize(
+    ("metric", "words"),
+    [
+        (lambda m, b: 1.0, "must be a tensor of shape .* but got float"),
+        (lambda m, b: score(m, b).detach().numpy(), "but got ndarray"),
+        (lambda m, b: score(m, b)[:2], r"but got \(2,\) for \d samples"),
+    ],
+)
+def test_a_metric_that_is_no_value_a_sample(metric, words):
+    with pytest.raises(TraceError, match=words):
+        engine_of(neumf, metric=metric)
+
+
+@pytest.mark.parametrize(
+    ("columns", "told"),
+    [
+        ({}, "nothing"),
+        ({"a": [1, 2]}, "a no such tensor"),
+        ({"a": torch.tensor(1)}, "a no such tensor"),
+        ({"a": torch.zeros(2), "b": torch.zeros(3)}, "a 2, b 3"),
+    ],
+)
+def test_columns_that_make_no_batch(columns, told):
+    with pytest.raises(UsageError, match=f"the same number in each column, but got: {told}"):
+        Batch.of(**columns)
+
+
+def test_a_column_of_another_length():
+    engine, batch = engine_of(neumf)
+    with pytest.raises(UsageError, match="its column 'more' 1 rows"):
+        engine.attribute(batch.with_columns(more=torch.zeros(1)))
+
+
+def test_where_nothing_can_be_computed():
+    engine, batch = engine_of(neumf)
+    with torch.inference_mode(), pytest.raises(UsageError, match="no gradients in it"):
+        engine.attribute(batch)
+    model, batch = neumf()
+    with pytest.raises(UsageError, match="on the device 'meta', where nothing is computed"):
+        discover(ModuleSubject(model.to("meta"), score), batch.to("meta"))
+
+
+def test_the_plan_of_another_model_is_refused():
+    plan = engine_of(neumf)[0].plan
+    with pytest.raises(UsageError, match=r"The plan is of another model: .* has no module 'hidden'"):
+        EdgeAttribution(ModuleSubject(attention()[0], score), plan)
+
+
+def test_hints_about_what_is_not_there():
+    model, _ = attention()
+    rows = len(model.item.weight)
+    for hints, words in (
+        (PlanHints(padding={"items": 0}), "table 'items', which the model does not have. Did you mean item?"),
+        (PlanHints(rows={"item": ((0, rows + 1),)}), f"which has {rows} rows"),
+        (PlanHints(rows={"item": ((2, 2),)}), r"from 2 up to 2 \(exclusive\)"),
+        (PlanHints(padding={"item": rows}), f"which has {rows} rows"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            ModuleSubject(model, score, hints)
+
+
+@pytest.mark.parametrize("padding", [0, 3, 8])
+def test_a_padding_row_anywhere_is_no_part_of_a_baseline(padding):
+    hints, table = PlanHints(padding={"t": padding}), torch.randn(9, 2)
+    rows = torch.arange(9)
+    others = rows != padding
+    torch.testing.assert_close(table_means("t", table, hints), table[others].mean(0))
+    found = counterfactual_rows(rows, "t", table, hints, seed=3)[others]
+    assert (found != padding).all()
+    assert (found != rows[others]).all()
+
+
+class Pooled(nn.Module):
+    """Words, attention over the words, one score."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.value = nn.Embedding(20, 4, padding_idx=0), nn.Linear(4, 4)
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        x = self.words(text)
+        weights = torch.softmax(x @ self.value(x).transpose(1, 2), -1)
+        return (weights @ x).sum((1, 2))
+
+
+def pooled(length, **options):
+    torch.manual_seed(0)
+    subject = ModuleSubject(Pooled(), lambda m, b: m(b.columns["text"]), PlanHints(padding={"words": 0}))
+    batch = Batch.of(text=torch.randint(1, 20, (5, length)))
+    return EdgeAttribution(subject, discover(subject, batch, **options)), batch
+
+
+@pytest.mark.parametrize("method", ["eap-ig", "conductance"])
+def test_later_sequences_may_have_another_length(method):
+    short, _ = pooled(4, granularity="module")
+    long, batch = pooled(6, granularity="module")
+    torch.testing.assert_close(short.attribute(batch, method=method), long.attribute(batch, method=method))
+
+
+def test_parts_that_grow_with_the_sequence_are_not_mixed_up():
+    short, _ = pooled(4, granularity="unit")
+    _, batch = pooled(6)
+    with pytest.raises(UsageError, match=r"has shape \(6, 6\) in this batch, but \(4, 4\) in the plan"):
+        short.attribute(batch)
+
+
+def test_nothing_at_all_flows_where_nothing_moves():
+    engine, batch = pooled(5)
+    found = engine.explain(Batch.of(text=torch.zeros_like(batch.columns["text"])))
+    assert found.degenerate.all()
+    assert not found.edges.any()

@@ -233,3 +233,10 @@ def test_a_python_outside_the_environment_is_sent_into_it(made, tmp_path, monkey
     monkeypatch.setitem(sys.modules, "recunlearn.commands.app", None)
     with pytest.raises(SystemExit, match=r"/bin/activate$" if made else r"-e \.$"):
         commands.main()
+
+
+def test_an_error_stays_one_line_whatever_was_given(run_cli):
+    result = run_cli("explain-user", "a\nb\x1b[31m")
+    assert result.code == 2
+    assert r"User 'a\nb\x1b[31m' is not in the data set" in result.err
+    assert result.err.count("\n") == 1

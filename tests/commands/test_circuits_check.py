@@ -94,6 +94,7 @@ def test_a_checkpoint_gives_the_same(check, cut):
         (("--dataset", "nowhere"), 2, "nowhere"),
         (("--edge-score", "eapig"), 2, "eap-ig"),
         (("--steps", "1"), 2, "--steps"),
+        (("--sinks", "unit"), 2, "Unknown option --sinks. Other commands have it, such as score-users"),
         (("--checkpoint", "nothing-here"), 1, "is no trained model"),
     ],
 )
@@ -125,3 +126,23 @@ def test_a_folder_that_cannot_be_is_refused_before_anything_runs(check, tmp_path
     done = check("--out", tmp_path / "file")
     assert done.code == 1
     assert "is a file, but --out needs a folder" in done.err
+
+
+def test_files_are_written_all_or_none(check, cut, tmp_path, monkeypatch):
+    from recunlearn.report import circuit_check_figure
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(circuit_check_figure, "save_figure", full)
+    done = check("--out", tmp_path, "--samples", "5")
+    assert done.code == 1
+    assert "The disk is full" in done.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_no_anchors_are_asked_for(check, cut, tmp_path):
+    more = tmp_path / "more.toml"
+    more.write_text(CONFIG.replace("epochs = 2", "epochs = 1").replace("count = 4", "count = 400"))
+    done = check("--config", more, "--samples", "5", "--format", "json")
+    assert done.code == 0, done.err

@@ -163,6 +163,16 @@ def add_a_field(folder):
     edit_manifest(folder, colour="red")
 
 
+def a_number_for_a_graph(folder, graph=3):
+    (folder / "hashes.json").unlink()
+    edit_manifest(folder, graph=graph)
+
+
+def a_graph_with_columns_missing(folder):
+    one = {k: ["x"] for k in ("nodes", "kinds", "attention", "depths", "source", "sink")}
+    a_number_for_a_graph(folder, {**one, "source_group": [""], "sink_group": []})
+
+
 @pytest.mark.parametrize(
     "damage",
     [
@@ -175,6 +185,8 @@ def add_a_field(folder):
         flip_a_bit,
         break_the_seal,
         no_edges_and_no_seal,
+        a_number_for_a_graph,
+        a_graph_with_columns_missing,
     ],
 )
 def test_a_damaged_folder_is_one_sentence_with_the_fix(tmp_path, damage):
