@@ -3,10 +3,12 @@
 import copy
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
 from recunlearn.foundation.errors import UsageError
@@ -159,7 +161,8 @@ class UnlearnerContract:
     def test_only_the_others_samples_are_kept(
         self, subject: Subject, unlearner: Unlearner, forget: IntArray, tmp_path: Path
     ) -> None:
-        """No sample of a forgotten entity is drawn as one to keep or retrained on."""
+        """No sample of a forgotten entity is kept or trained on, once there is an original model."""
+        unlearner.original(subject, seed=SEED, folder=tmp_path)
         watched = _Watched(subject, forget)
         unlearner.unlearn(watched, forget, seed=SEED, folder=tmp_path)  # type: ignore[arg-type]
         assert not watched.mixed
@@ -212,6 +215,12 @@ class _Watched:
         inside = np.isin(batch.entity.numpy(), self._forget)
         self.mixed |= bool(inside.any() and not inside.all())
         return batch
+
+    def train_on(self, kept: NDArray[np.bool_], **how: Any) -> nn.Module:
+        subject: Any = self._subject
+        self.mixed |= bool(np.isin(subject.pairs()[0][kept], self._forget).any())
+        trained: nn.Module = subject.train_on(kept, **how)
+        return trained
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         self.mixed |= bool(np.setdiff1d(self._forget, without).size)

@@ -78,6 +78,19 @@ def test_attention_against_plain_loops():
             torch.testing.assert_close(found[row], wanted)
 
 
+def test_dropout_leaves_shards_out_but_never_all():
+    # Row 0 has shards 0 and 1, row 1 only shard 1. At a rate of nearly 1 both candidates of row 0 are left
+    # out, so all are kept again; at 1/2 a draw sometimes leaves one of them alone.
+    stacked = torch.tensor([[[1.0, 0.0], [9.0, 9.0]], [[0.0, 1.0], [3.0, 4.0]]])
+    attention = Attention(stacked, torch.tensor([[True, False], [True, True]]))
+    translation, generator = Translation(2, 2), torch.Generator().manual_seed(0)
+    whole = attention(translation)
+    torch.testing.assert_close(attention(translation, (0.999999, generator)), whole)
+    found = {tuple(attention(translation, (0.5, generator))[0].tolist()) for _ in range(40)}
+    assert found == {(1.0, 0.0), (0.0, 1.0), tuple(whole[0].tolist())}
+    assert attention(translation, (0.5, generator))[1].tolist() == [3.0, 4.0]
+
+
 def test_tables_of_the_plain_model_are_the_aggregated_vectors(world, parts):
     aggregator = make(world, parts)
     model = aggregator.plain()

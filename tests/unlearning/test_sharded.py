@@ -18,7 +18,7 @@ from recunlearn.unlearning.shards.submodels import make_parts, read_state, train
 FORGET = np.array([3])
 QUICK = {
     "SISA": {"shards": 3},
-    "RecEraser": {"shards": 3, "aggregator_batch": 128, "aggregator_epochs": 5.0},
+    "RecEraser": {"shards": 3, "aggregator_batch": 128, "aggregator_steps": 20, "warm_steps": 5},
 }
 
 

@@ -8,9 +8,9 @@ from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.parts import PartSubject
 from recunlearn.unlearning.shards.aggregator import own_parameters, side_by_side
-from recunlearn.unlearning.shards.mixing import Recipe, mix
+from recunlearn.unlearning.shards.mixing import Mixing, Recipe, mix
 from recunlearn.unlearning.shards.partition import by_interactions, by_users, interactions_at_random
-from recunlearn.unlearning.shards.sharded import Combined, Request, Sharded, ShardSettings
+from recunlearn.unlearning.shards.sharded import OF_ORIGINAL, Combined, Request, Sharded, ShardSettings
 
 
 class RecEraserSettings(ShardSettings):
@@ -18,16 +18,18 @@ class RecEraserSettings(ShardSettings):
 
     partition: Literal["ubp", "inbp", "random"] = "ubp"
     """Similar users together, similar interactions together, or interactions dealt out at random."""
-    aggregator_epochs: float = Field(default=20.0, gt=0, le=10_000)
-    """Passes over the training data of an aggregator that starts from nothing."""
+    aggregator_steps: int = Field(default=600, ge=1)
+    """Steps of an aggregator that starts from nothing."""
     aggregator_rate: float = Field(default=3e-3, gt=0)
     """Adam's learning rate of the aggregator."""
     aggregator_batch: int = Field(default=8192, ge=1)
     """Interactions in a step of the aggregator."""
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+    """Probability that a shard is left out of a row's mixture in a step of the aggregator's training."""
     warm_start: bool = True
     """After a deletion the aggregator starts from the original's weights, else from nothing."""
-    warm_epochs: float = Field(default=2.0, gt=0, le=10_000)
-    """Passes of an aggregator that starts from the original's weights."""
+    warm_steps: int = Field(default=60, ge=1)
+    """Steps of an aggregator that starts from the original's weights."""
 
 
 class RecEraser(Sharded):
@@ -64,22 +66,25 @@ class RecEraser(Sharded):
 
     def combine(self, request: Request, before: Request | None) -> Combined:
         """Train the aggregator, or read it back."""
-        title = f"{self.name}: aggregator"
-        start = None if before is None else mix(before, self._recipe(warm=False), None, title)
-        done = mix(request, self._recipe(warm=start is not None), start, title)
+        start = None if before is None else self._mix(before, None)
+        done = self._mix(request, start)
         numbers = sum(p.numel() for p in done.aggregator.parameters() if p.requires_grad)
         model = request.subject.population_rows(done.aggregator.plain(), request.absent).eval()
         return Combined(model, done.steps, numbers, done.seconds, done.diverged, done.history)
 
+    def _mix(self, request: Request, start: Mixing | None) -> Mixing:
+        title = f"{self.name}: aggregator{'' if len(request.forget) else OF_ORIGINAL}"
+        return mix(request, self._recipe(warm=start is not None), start, title)
+
     def combining(self, subject: PartSubject, forget: IntArray) -> tuple[str, int, int]:
         """Training of the aggregator on what is left."""
-        samples = subject.n_samples()
-        recipe = self._recipe(warm=self.settings.warm_start)
-        steps = recipe.steps(int(samples.sum() - samples[forget].sum()))
-        how = "from the original's weights" if self.settings.warm_start else "from nothing"
-        words = f", and then its aggregator {how} ({recipe.epochs:g} passes, {steps:,} steps)"
-        return words, own_parameters(subject.vectors(subject.model), self.settings.shards), steps
+        warm = self.settings.warm_start
+        recipe = self._recipe(warm=warm)
+        how = "from the original's weights" if warm else "from nothing"
+        words = f", and then trains its aggregator {how} in {recipe.steps:,} steps"
+        return words, own_parameters(subject.vectors(subject.model), self.settings.shards), recipe.steps
 
     def _recipe(self, *, warm: bool) -> Recipe:
         s = self.settings
-        return Recipe(s.warm_epochs if warm else s.aggregator_epochs, s.aggregator_batch, s.aggregator_rate)
+        steps = s.warm_steps if warm else s.aggregator_steps
+        return Recipe(steps, s.dropout, s.aggregator_batch, s.aggregator_rate)

@@ -12,6 +12,8 @@ from recunlearn.subjects.contract import Batch, Subject
 from recunlearn.subjects.parts import Rows, Vectors
 
 SIDES = ("entity", "item")
+Dropout = tuple[float, torch.Generator]
+"""Probability that a candidate is left out of a row's mixture, and where the draws come from."""
 
 
 class Translation(nn.Module):
@@ -56,13 +58,21 @@ class Attention(nn.Module):
         self.register_buffer("vectors", stacked[used], persistent=False)
         self.register_buffer("row", used.nonzero()[:, 1], persistent=False)
 
-    def forward(self, translation: nn.Module) -> Tensor:
-        """``[n, d]``."""
+    def forward(self, translation: nn.Module, dropout: Dropout | None = None) -> Tensor:
+        """``[n, d]``; with ``dropout`` some candidates are left out, but never all of a row."""
         translated: Tensor = translation(self.vectors, self.sizes)
         weight = self.score(torch.relu(self.hidden(translated))).squeeze(-1)
+        if dropout is not None:
+            weight = weight.masked_fill(~self._kept(dropout), -torch.inf)
         alpha = softmax_within(weight, self.row, self.count)
         mixed = translated.new_zeros(self.count, translated.shape[1])
         return mixed.index_add(0, self.row, alpha[:, None] * translated)
+
+    def _kept(self, dropout: Dropout) -> Tensor:
+        rate, generator = dropout
+        kept = (torch.rand(len(self.row), generator=generator) >= rate).to(self.row.device)
+        left = torch.zeros(self.count, device=self.row.device).index_add(0, self.row, kept.float())
+        return kept | (left == 0)[self.row]
 
 
 def softmax_within(values: Tensor, group: Tensor, count: int) -> Tensor:
@@ -117,27 +127,29 @@ class Aggregator(nn.Module):
                 self.translation[str(width)] = Translation(len(parts), width)
         self.to(next(parts[0].model.parameters()).device)
 
-    def vectors(self, side: str) -> Tensor:
+    def vectors(self, side: str, dropout: Dropout | None = None) -> Tensor:
         """Aggregated vectors of "entity" or "item": ``[n, d]``."""
         attention: Any = self.attention[side]
-        mixed: Tensor = attention(self.translation[str(attention.vectors.shape[1])])
+        mixed: Tensor = attention(self.translation[str(attention.vectors.shape[1])], dropout)
         return mixed
 
-    def tables(self) -> dict[str, Tensor]:
+    def tables(self, dropout: Dropout | None = None) -> dict[str, Tensor]:
         """Every parameter of the model that holds vectors, with the aggregated ones in their places."""
         parameters = dict(self.template.model.named_parameters())
         found: dict[str, Tensor] = {}
         for side in self.attention:
             widths = [parameters[r.parameter].shape[1] for r in self.rows[side]]
-            for rows, values in zip(self.rows[side], self.vectors(side).split(widths, 1), strict=True):
+            for rows, values in zip(
+                self.rows[side], self.vectors(side, dropout).split(widths, 1), strict=True
+            ):
                 table = found.get(rows.parameter, parameters[rows.parameter])
                 end = rows.first + rows.count
                 found[rows.parameter] = torch.cat([table[: rows.first], values, table[end:]])
         return found
 
-    def log_likelihood(self, batch: Batch) -> Tensor:
+    def log_likelihood(self, batch: Batch, dropout: Dropout | None = None) -> Tensor:
         """``[B]``, differentiable with respect to the aggregator's own parameters."""
-        tables = {f"model.{name}": value for name, value in self.tables().items()}
+        tables = {f"model.{name}": value for name, value in self.tables(dropout).items()}
         found: Tensor = functional_call(self.template, tables, (batch,))
         return found
 

@@ -1,5 +1,7 @@
 """Training of the aggregator by the loop of all methods; stored under the hash of what makes it."""
 
+import shutil
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -26,18 +28,16 @@ class Recipe:
     """How an aggregator is trained.
 
     Args:
-        epochs: passes over the data.
+        steps: optimiser steps.
+        dropout: probability that a shard is left out of a row's mixture in a step.
         batch_size: samples a step.
         learning_rate: of Adam.
     """
 
-    epochs: float
+    steps: int
+    dropout: float
     batch_size: int
     learning_rate: float
-
-    def steps(self, samples: int) -> int:
-        """Optimiser steps for that many samples."""
-        return max(1, round(self.epochs * samples / self.batch_size))
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,8 @@ class Mixing:
         aggregator: of the sub-models of ``shards``.
         shards: numbers of the shards, in the order of the aggregator.
         key: hash of everything that makes it.
-        steps, seconds, diverged, history: of its training; ``history`` is empty where it was read back.
+        steps, seconds, diverged, history: of its training; ``seconds`` holds the loading of the sub-models,
+            ``history`` is empty where it was read back.
     """
 
     aggregator: Aggregator
@@ -69,22 +70,26 @@ def mix(request: Request, recipe: Recipe, start: Mixing | None, title: str) -> M
         start: aggregator of another state of the data to start from; None: from nothing.
         title: told as progress.
     """
+    began = time.perf_counter()
     aggregator = _aggregator(request)
     shards = [part.shard for part in request.parts]
     key = _key(request, recipe, start)
-    steps = recipe.steps(sum(int(part.kept.sum()) for part in request.parts))
     path = request.folder / f"aggregator-{key}.safetensors"
     stored = read_state(path)
     if stored is not None:
         _load(aggregator, stored[0])
-        return Mixing(aggregator, shards, key, steps, stored[1], False, {})
+        return Mixing(aggregator, shards, key, recipe.steps, stored[1], False, {})
     if start is not None:
         _load(aggregator, _of_shards(start, shards))
-    run = _run(aggregator, request, recipe, steps, key, title)()
+    work = request.folder / f"aggregator-{key}"
+    run = _run(aggregator, request, recipe, Journal(work, key), title)
+    before = time.perf_counter() - began
+    seconds = before + run().seconds
     if not run.diverged:
-        write_state(path, _own(aggregator), run.seconds)
+        write_state(path, _own(aggregator), seconds)
+    shutil.rmtree(work, ignore_errors=True)
     history = {"step": run.history["step"], "aggregator_loss": run.history["forget_loss"]}
-    return Mixing(aggregator, shards, key, run.step, run.seconds, run.diverged, history)
+    return Mixing(aggregator, shards, key, run.step, seconds, run.diverged, history)
 
 
 def _aggregator(request: Request) -> Aggregator:
@@ -97,15 +102,18 @@ def _aggregator(request: Request) -> Aggregator:
     return Aggregator(subject, parts, *seen, seed=request.seed)
 
 
-def _run(aggregator: Aggregator, request: Request, recipe: Recipe, steps: int, key: str, title: str) -> Run:
+def _run(aggregator: Aggregator, request: Request, recipe: Recipe, journal: Journal, title: str) -> Run:
     def losses(model: nn.Module, pair: Pair, step: int) -> tuple[Tensor, Tensor | None, Tensor]:
-        loss = -aggregator.log_likelihood(pair.forget).mean()
+        # Drawn by step, so that a resumed run draws the same.
+        generator = torch.Generator().manual_seed((request.seed << 32) + step)
+        dropout = (recipe.dropout, generator) if recipe.dropout else None
+        loss = -aggregator.log_likelihood(pair.forget, dropout).mean()
         return loss, None, loss
 
     rest = rest_of(request.subject, request.forget)
     draws = Draws(request.subject, rest, None, recipe.batch_size, request.seed, negatives=True)
-    run = Run(aggregator, losses, draws, steps, recipe.learning_rate)
-    run.journal, run.progress, run.title = Journal(request.folder, key), request.progress, title
+    run = Run(aggregator, losses, draws, recipe.steps, recipe.learning_rate)
+    run.journal, run.progress, run.title = journal, request.progress, title
     return run
 
 

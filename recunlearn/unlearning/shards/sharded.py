@@ -23,6 +23,9 @@ from recunlearn.unlearning.loop import peak_memory
 from recunlearn.unlearning.request import check_family, checked, rest_of
 from recunlearn.unlearning.shards.submodels import Part, load_part, make_parts, train_parts
 
+OF_ORIGINAL = " of the original"
+"""In what progress is told about; a deletion may have to train the original first."""
+
 
 class ShardSettings(Settings):
     """How the training data are cut and the shards trained."""
@@ -139,7 +142,7 @@ class Sharded(ABC):
         known = self._known(subject)
         with _workplace(folder) as place:
             request = self._request(known, np.zeros(0, dtype=np.int64), seed, place, progress)
-            self._train(request, request.parts)
+            self._train(request, request.parts, OF_ORIGINAL)
             return self.combine(request, None).model
 
     def cost(self, subject: Subject, forget: IntArray) -> Cost:
@@ -179,7 +182,7 @@ class Sharded(ABC):
             after = self._request(known, forget, seed, place, progress)
             touched = _touched(before, after)
             prepared = self._prepare(before, [p for p in before.parts if p.shard not in touched])
-            trained = self._train(after, [p for p in after.parts if p.shard in touched])
+            trained = self._train(after, [p for p in after.parts if p.shard in touched], "")
             made = self.combine(after, before if self.starts_from_original else None)
         model = made.model
         numbers = sum(p.numel() for p in subject.model.parameters())
@@ -221,16 +224,16 @@ class Sharded(ABC):
     def _prepare(self, before: Request, untouched: list[Part]) -> float:
         began = time.perf_counter()
         if self.starts_from_original:
-            self._train(before, before.parts)
+            self._train(before, before.parts, OF_ORIGINAL)
             self.combine(before, None)
         else:
-            self._train(before, untouched)
+            self._train(before, untouched, OF_ORIGINAL)
         return time.perf_counter() - began
 
-    def _train(self, request: Request, parts: list[Part]) -> float:
+    def _train(self, request: Request, parts: list[Part], which: str) -> float:
         def told(done: int, count: int) -> None:
             if request.progress is not None:
-                request.progress(f"{self.name}: shards", done, count)
+                request.progress(f"{self.name}: shards{which}", done, count)
 
         return train_parts(
             request.subject, parts, request.folder, processes=self.settings.processes, told=told
