@@ -65,7 +65,6 @@ def test_where_retraining_forgets_nothing_there_is_a_small_budget(world):
 
 
 def test_a_budget_is_no_shorter_than_the_method_must_run(world):
-    pytest.importorskip("peft")
     forget = np.array([0, 1, 2, 3])
     short = Budget(learning_rate=1e-3, steps=1)
     method = with_budget("E2URec", {"batch_size": 16}, short, world, forget)

@@ -91,7 +91,7 @@ def _add(found: Estimate, model: str) -> None:
     size = max(1, round(plan.settings.fraction * len(subject.entities)))
     forget = np.flatnonzero(subject.n_samples() > 0)[:: -(-len(subject.entities) // size)].astype(np.int64)
     began = time.perf_counter()
-    measure(Setting.of(subject, forget, FoldIn(), 0), subject.model)
+    measure(Setting.of(subject, forget, FoldIn(steps=plan.settings.fold_in_steps), 0), subject.model)
     measuring = time.perf_counter() - began
     groups = {(c.set_name, c.seed) for c in plan.of(model) if read_result(plan, c) is None}
     sets = {name for name, _ in groups}

@@ -19,6 +19,7 @@ from recunlearn.studies.benchmark.budget import Budget, is_tuned, tune, with_bud
 from recunlearn.studies.benchmark.locks import json_once, locked, once
 from recunlearn.studies.benchmark.plan import REFERENCE_SEEDS, Cell, Plan
 from recunlearn.studies.evaluation import Yardstick
+from recunlearn.studies.fold_in import FoldIn
 from recunlearn.studies.forget_sets import load_sets
 from recunlearn.studies.references import membership_references
 from recunlearn.subjects.contract import IntArray
@@ -216,6 +217,7 @@ class Material:
             retrained,
             self.forget(model, set_name),
             references=self.membership(model),
+            fold_in=FoldIn(steps=self.plan.settings.fold_in_steps),
             seed=self.plan.settings.seed,
         )
 

@@ -58,6 +58,8 @@ class BenchmarkSettings(Settings):
     """Learning rates tried for every method that has one."""
     most_steps: int = Field(default=300, ge=1)
     """Most steps of a trial, and so of a budget."""
+    fold_in_steps: int = Field(default=80, ge=1)
+    """Steps that fit the vectors of forgotten users anew (docs/metrics/forgetting.md)."""
     training: TrainingSettings = TrainingSettings()
     """Training of every model."""
     models: dict[str, TrainingSettings] = Field(default_factory=dict)
