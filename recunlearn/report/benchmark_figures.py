@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, NullFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
 from recunlearn.studies.benchmark.table import BASELINES, ORIGINAL, RETRAINED
 
@@ -90,7 +90,7 @@ def costs(summary: pd.DataFrame, model: str) -> Points:
 
 
 def figures(summary: pd.DataFrame) -> dict[str, bytes]:
-    """PNG of each figure by name; one panel a model."""
+    """PNG of each figure by name; one panel a model, below each other so that phones can show them."""
     models = list(summary["model"].unique())
     drawn: dict[str, tuple[list[Any], Any, float]] = {
         "trade-off": ([trade_off(summary, m) for m in models], _draw_trade_off, 4.2),
@@ -104,8 +104,8 @@ def figures(summary: pd.DataFrame) -> dict[str, bytes]:
 
 
 def _png(data: Sequence[Any], draw: Any, height: float, quality: str) -> bytes:
-    canvas = Figure(figsize=(6.4 * len(data), height), layout="constrained")
-    for axes, one in zip(np.atleast_1d(canvas.subplots(1, len(data))), data, strict=True):
+    canvas = Figure(figsize=(7.2, height * len(data)), layout="constrained")
+    for axes, one in zip(np.atleast_1d(canvas.subplots(len(data), 1)), data, strict=True):
         axes.spines[["top", "right"]].set_visible(False)
         draw(axes, one, quality)
     buffer = io.BytesIO()
@@ -163,6 +163,7 @@ def _draw_costs(axes: Any, points: Points, _: str) -> None:
     axes.plot(points.x, points.y, "o", ms=8, color=COLOURS[0])
     axes.set_yticks(points.y, points.names)
     axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.xaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", color="#e4e4e4", lw=0.8)

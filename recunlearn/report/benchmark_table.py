@@ -116,7 +116,7 @@ def _contrasts(model: str, found: Sequence[Contrast]) -> Iterator[Grid]:
         if c.model == model
     ]
     if rows:
-        head = ("method", "sets", "UE −", "95 %", "p", "Holm", "pairs", "left", "left rnd", "paper")
+        head = ("method", "sets", "Δ UE", "95 %", "p", "Holm", "pairs", "left", "left rnd", "paper")
         yield Grid(f"{model}: UE on hard and easy sets minus random ones", head, tuple(rows), 2)
 
 

@@ -10,10 +10,11 @@ from typing import Any
 from recunlearn.data.catalogue import data_hash
 from recunlearn.difficulty.forget_sets import check_strata
 from recunlearn.foundation.errors import UsageError, near_miss
+from recunlearn.foundation.settings import make_settings
 from recunlearn.foundation.store import content_hash
 from recunlearn.studies.benchmark.settings import BenchmarkSettings, Grid
 from recunlearn.studies.keys import Keys, keys_for
-from recunlearn.unlearning.registry import find, known, make
+from recunlearn.unlearning.registry import find, known
 from recunlearn.unlearning.stepwise import LoopSettings
 
 FORMAT = 1
@@ -149,8 +150,7 @@ def check_names(settings: BenchmarkSettings, where: str) -> None:
         for method in grid.methods:
             find(method)
     for method, values in settings.methods.items():
-        find(method)
-        make(method, values, f"[methods.{method}] of {where}")
+        make_settings(find(method).settings_type, values, f"[methods.{method}] of {where}")
     named = {m for grid in settings.grid for m in grid.models}
     for model in settings.models:
         if model not in named:
