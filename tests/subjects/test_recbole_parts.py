@@ -1,16 +1,18 @@
 """Models of parts of the data: training, reading back, vectors and ensembles of RecBole models."""
 
+import copy
 import pickle
 
 import numpy as np
 import pytest
 import torch
-from test_recbole_subject import make
+from test_recbole_subject import make, small_data
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.parts import PartSubject
 from recunlearn.subjects.recbole.evaluation import evaluate
 from recunlearn.subjects.recbole.parts import Ensemble
+from recunlearn.subjects.recbole.store import load_subject, save_subject
 
 MODELS = ("BPR", "LightGCN", "NeuMF", "DeepFM", "SASRec", "MultiVAE")
 
@@ -147,3 +149,16 @@ def test_subjects_go_to_other_processes(subject_of):
         other = pickle.loads(pickle.dumps(subject))
         kept = subject.pairs()[0] < 20
         assert same(other.train_on(kept, seed=0), subject.train_on(kept, seed=0))
+
+
+@pytest.mark.parametrize("model", ["LightGCN", "BPR"])
+def test_plain_models_of_other_kinds_are_stored_as_what_they_are(subject_of, model, tmp_path):
+    subject = subject_of(model)
+    models = [subject.train_on(subject.pairs()[0] % 2 == n, seed=0) for n in range(2)]
+    other = copy.copy(subject)
+    other.model = subject.ensemble(models)
+    save_subject(other, tmp_path / "model")
+    again = load_subject(tmp_path / "model", small_data())
+    assert type(again.model).__name__ == "BPR"
+    assert torch.equal(raw(again, again.model), raw(subject, other.model))
+    assert np.array_equal(again.n_samples(), subject.n_samples())

@@ -22,6 +22,7 @@ from recunlearn.subjects.recbole.resume import discard
 from recunlearn.subjects.recbole.same_data import check_same_data
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.subjects.recbole.training import fit, prepare
+from recunlearn.subjects.recbole.vectors import bundle_of
 
 _KINDS: dict[str, type] = {
     **dict.fromkeys(("model", "data", "data_hash", "weights_hash", "id_map_hash"), str),
@@ -73,8 +74,11 @@ def untrained_subject(interactions: Interactions, settings: ScoreSettings) -> Re
 
 
 def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, Any] | None = None) -> None:
-    """Write the checkpoint, whole or not at all; sets ``subject.weights_hash``."""
-    bundle = subject.bundle
+    """Write the checkpoint, whole or not at all; sets ``subject.weights_hash``.
+
+    A model of another kind than the subject's (plain tables for a graph model) is stored as what it is.
+    """
+    bundle = bundle_of(subject.bundle, subject.model)
     state = {k: v.detach().cpu().contiguous().clone() for k, v in subject.model.state_dict().items()}
     with atomic_folder(folder) as temporary:
         save_file(state, temporary / WEIGHTS)

@@ -1,5 +1,6 @@
 """Where a model keeps the vectors of users and items; graph models become plain tables of their results."""
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from recunlearn.subjects.parts import Rows, Vectors
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import build_model, model_class, with_values
 from recunlearn.subjects.recbole.lookups import LookUp, find_lookups
+from recunlearn.subjects.recbole.parameters import recbole_defaults
 from recunlearn.subjects.recbole.scoring import clear_caches, raw_scores
 
 PLAIN = "BPR"
@@ -41,13 +43,29 @@ def find_vectors(bundle: Bundle, model: nn.Module, batch: Batch) -> Vectors:
 
 def plain_model(bundle: Bundle, users: Tensor, items: Tensor) -> nn.Module:
     """BPR model with given vectors, padding row first: ``[U + 1, d]`` and ``[I + 1, d]``."""
-    config = with_values(bundle.config, embedding_size=users.shape[1], model=PLAIN)
-    config.model_class = model_class(PLAIN)
-    model: Any = build_model(config, bundle.train)
+    model: Any = build_model(_plain_bundle(bundle, users.shape[1]).config, bundle.train)
     with torch.no_grad():
         model.user_embedding.weight.copy_(users)
         model.item_embedding.weight.copy_(items)
     return model.eval()
+
+
+def bundle_of(bundle: Bundle, model: Any) -> Bundle:
+    """Settings that ``model`` can be built from again: those given, unless it is a plain model of others."""
+    if type(model).__name__ != PLAIN:
+        return bundle
+    width = int(model.user_embedding.weight.shape[1])
+    same = bundle.config["model"] == PLAIN and bundle.config["embedding_size"] == width
+    return bundle if same else _plain_bundle(bundle, width)
+
+
+def _plain_bundle(bundle: Bundle, width: int) -> Bundle:
+    config = with_values(bundle.config, embedding_size=width, model=PLAIN)
+    config.model_class = model_class(PLAIN)
+    known = recbole_defaults(PLAIN)
+    params = {k: v for k, v in bundle.facts["params"].items() if k in known}
+    facts = {**bundle.facts, "model": PLAIN, "params": {**params, "embedding_size": width}}
+    return replace(bundle, config=config, facts=facts, tasks={})
 
 
 def dot_factors(bundle: Bundle, model: Any, batch: Batch) -> tuple[Tensor, Tensor] | None:

@@ -23,6 +23,7 @@ from recunlearn.unlearning.loop import peak_memory
 from recunlearn.unlearning.request import check_family, checked, rest_of
 from recunlearn.unlearning.shards.submodels import Part, load_part, make_parts, train_parts
 
+NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 OF_ORIGINAL = " of the original"
 """In what progress is told about; a deletion may have to train the original first."""
 
@@ -140,8 +141,9 @@ class Sharded(ABC):
     ) -> nn.Module:
         """Model of all shards, trained here once and read back from ``folder`` afterwards."""
         known = self._known(subject)
+        shard = self.partition(known, *known.pairs())
         with _workplace(folder) as place:
-            request = self._request(known, np.zeros(0, dtype=np.int64), seed, place, progress)
+            request = self._request(known, shard, NOBODY, seed, place, progress)
             self._train(request, request.parts, OF_ORIGINAL)
             return self.combine(request, None).model
 
@@ -177,25 +179,26 @@ class Sharded(ABC):
         ``seconds`` (``parts`` has it as "preparation").
         """
         known, forget = self._known(subject), checked(subject, forget)
+        shard = self.partition(known, *known.pairs())
         with _workplace(folder) as place:
-            before = self._request(known, np.zeros(0, dtype=np.int64), seed, place, progress)
-            after = self._request(known, forget, seed, place, progress)
+            before = self._request(known, shard, NOBODY, seed, place, progress)
+            after = self._request(known, shard, forget, seed, place, progress)
             touched = _touched(before, after)
             prepared = self._prepare(before, [p for p in before.parts if p.shard not in touched])
             trained = self._train(after, [p for p in after.parts if p.shard in touched], "")
             made = self.combine(after, before if self.starts_from_original else None)
-        model = made.model
         numbers = sum(p.numel() for p in subject.model.parameters())
+        retrained = [part for part in after.parts if part.shard in touched]
         return Unlearned(
-            model,
+            made.model,
             self.name,
             self.settings.model_dump(mode="json"),
             seed,
             len(forget),
             made.steps,
             trained + made.seconds,
-            peak_memory(next(model.parameters()).device),
-            len([p for p in after.parts if p.shard in touched]) * numbers + made.parameters,
+            peak_memory(next(subject.model.parameters()).device),
+            len(retrained) * numbers + made.parameters,
             diverged=made.diverged,
             history=made.history,
             shards=len(touched),
@@ -212,10 +215,15 @@ class Sharded(ABC):
         return subject
 
     def _request(
-        self, subject: PartSubject, forget: IntArray, seed: int, folder: Path, progress: Progress | None
+        self,
+        subject: PartSubject,
+        shard: IntArray,
+        forget: IntArray,
+        seed: int,
+        folder: Path,
+        progress: Progress | None,
     ) -> Request:
         owner, item = subject.pairs()
-        shard = self.partition(subject, owner, item)
         gone = np.isin(owner, forget)
         s = self.settings
         parts = make_parts(subject, shard, gone, seed=seed, effort=s.effort, batch=s.batch)
