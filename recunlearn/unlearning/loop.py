@@ -1,14 +1,11 @@
 """The loop of all methods that take gradient steps: one Lightning module, stopping rule, resume, log."""
 
-import logging
 import math
 import resource
 import signal
 import sys
 import time
-import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +15,7 @@ import torch
 from lightning.pytorch.loggers import CSVLogger
 from torch import Tensor, nn
 
+from recunlearn.foundation.quiet import silent_lightning
 from recunlearn.unlearning.contract import Progress
 from recunlearn.unlearning.draws import Draws, Pair
 from recunlearn.unlearning.goal import Goal, next_look
@@ -213,7 +211,7 @@ class _Watch(lightning.Callback):
 def _fit(module: _Module, draws: Draws, run: Run, watch: _Watch) -> None:
     device = next(run.model.parameters()).device
     handler = signal.getsignal(signal.SIGINT)
-    with _silent():
+    with silent_lightning():
         trainer = lightning.Trainer(
             accelerator="cpu" if device.type == "cpu" else "gpu",
             devices=1 if device.type == "cpu" else [device.index or 0],
@@ -237,22 +235,6 @@ def _fit(module: _Module, draws: Draws, run: Run, watch: _Watch) -> None:
             signal.signal(signal.SIGINT, handler)
             raise KeyboardInterrupt from None
         run.model.to(device).eval()
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Lightning's tips and device lines are not for the user of a command."""
-    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning(\..*)?")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 def _finite(parameters: list[Tensor]) -> bool:

@@ -1,11 +1,7 @@
 """Training of a RecBole model by Lightning: RecBole's classes, losses and loaders, early stopping, resume."""
 
-import logging
 import math
 import signal
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +12,7 @@ from torch import nn
 from torch.nn.utils.clip_grad import clip_grad_norm_
 
 from recunlearn.foundation.errors import RecunlearnError, UsageError, near_miss
+from recunlearn.foundation.quiet import silent_lightning
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import (
     AUTO_ENCODERS,
@@ -217,7 +214,7 @@ class _Watch(lightning.Callback):
 def _run(module: _Module, loader: Any, bundle: Bundle, epochs: int, callbacks: list[Any]) -> None:
     device = bundle.config["device"]
     handler = signal.getsignal(signal.SIGINT)
-    with _silent():
+    with silent_lightning():
         trainer = lightning.Trainer(
             accelerator="cpu" if device.type == "cpu" else "gpu",
             devices=1 if device.type == "cpu" else [device.index or 0],
@@ -238,20 +235,3 @@ def _run(module: _Module, loader: Any, bundle: Bundle, epochs: int, callbacks: l
                 raise
             signal.signal(signal.SIGINT, handler)
             raise KeyboardInterrupt from None
-
-
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Lightning's tips and device lines are not for the user of a command."""
-    loggers = [logging.getLogger(n) for n in ("lightning.pytorch", "lightning.fabric")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", module=r"lightning(\..*)?")
-            warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.cuda\.amp(\..*)?")
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
