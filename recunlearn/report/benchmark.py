@@ -78,7 +78,7 @@ def _facts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         f"interaction counts {matched}",
         "seeds": ", ".join(map(str, seeds)),
         "references": f"{settings.references} retrained models a set; {settings.membership} for membership",
-        "cells": f"{len(results)}, {seconds / 60:.1f} minutes of one core without references and budgets",
+        "cells": f"{len(results)}, {seconds / 60:.1f} minutes in all without references and budgets",
         "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
         "identity": plan.identity,
     }

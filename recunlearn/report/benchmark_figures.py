@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 from recunlearn.studies.benchmark.table import BASELINES, ORIGINAL, RETRAINED
 
 SHOWN = ("easy", "random", "hard")
-COLOURS = ("#1f6fb4", "#d9822b", "#3a9a5b", "#b5426b", "#7a5fb0", "#7f7f7f", "#a0862c", "#2a9d9d", "#c0504d")
+COLOURS = ("#1f6fb4", "#d9822b", "#3a9a5b", "#b5426b", "#7a5fb0", "#222222", "#a0862c", "#2a9d9d", "#c0504d")
 OF_SET = {"easy": "#3a9a5b", "random": "#7f7f7f", "hard": "#b5426b"}
 GREY = "#7f7f7f"
 
@@ -129,12 +129,11 @@ def _draw_trade_off(axes: Any, points: Points, quality: str) -> None:
     if ORIGINAL in points.lines:
         axes.axhline(points.lines[ORIGINAL], color=GREY, lw=1, ls="--", label=ORIGINAL)
     axes.set_xlim(-2, 102)
-    low, high = axes.get_ylim()
-    axes.set_ylim(min(low, 0), high)
+    axes.margins(y=0.15)
     axes.set_xlabel("UE (100: as forgotten as by retraining)")
     axes.set_ylabel(f"{quality} of the users that stay")
     axes.set_title(points.model)
-    axes.legend(frameon=False, fontsize=8, loc="lower left", ncols=2)
+    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
 
 
 def _draw_by_set(axes: Any, sets: dict[str, Points], _: str) -> None:

@@ -2,7 +2,8 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -13,9 +14,11 @@ from rich.text import Text
 from recunlearn.studies.benchmark.budget import Budget
 from recunlearn.studies.benchmark.table import BASELINES, MAIN, PAPER, Contrast
 
-DIGITS = {"UE": 1, "clipped": 1, "n.m.": 1, "residual": 2, "over": 2, "s": 1}
+DIGITS = {"UE": 1, "clipped": 1, "n.m.": 1, "residual": 2, "over": 2, "s": 2}
 DEFAULT_DIGITS = 3
 LARGE = 100
+GAP = 1
+"""Blanks between columns in the terminal."""
 NONE = "–"
 MEANINGS = {
     "UE": "100 · mean max(0, 1 − |share left|) over measurable users: 100 as forgotten as by retraining",
@@ -105,8 +108,8 @@ def _contrasts(model: str, found: Sequence[Contrast]) -> Iterator[Grid]:
             c.stratum,
             signed(c.difference),
             NONE if math.isnan(c.low) else f"{signed(c.low)} to {signed(c.high)}",
-            number(c.p, 4),
-            number(c.p_holm, 4),
+            number(c.p, 3),
+            number(c.p_holm, 3),
             str(c.pairs),
             number(c.median, 2),
             number(c.median_random, 2),
@@ -184,13 +187,18 @@ def notes() -> str:
 
 
 def draw(console: Console, told: Told, saved: str) -> None:
-    """Print the tables."""
-    for grid in grids(told):
+    """Print the tables; where one is too wide for the terminal, without deviations."""
+    for grid in map(partial(fitted, width=console.width), grids(told)):
         console.print(Text(grid.title, style="bold cyan"))
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
         for place, name in enumerate(grid.head):
-            text = place < grid.left
-            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=place == 0)
+            last = place == len(grid.head) - 1
+            table.add_column(
+                name,
+                justify="left" if place < grid.left else "right",
+                overflow="fold",
+                no_wrap=not (last and place < grid.left),
+            )
         for row in grid.rows:
             table.add_row(*map(Text, row))
         console.print(table)
@@ -198,16 +206,25 @@ def draw(console: Console, told: Told, saved: str) -> None:
     console.print(Text(f"Saved in {saved}"))
 
 
+def fitted(grid: Grid, width: int) -> Grid:
+    """The table as it is where it fits into ``width`` characters, else means alone."""
+    columns = zip(grid.head, *grid.rows, strict=True)
+    if sum(max(map(len, cells)) + GAP for cells in columns) - GAP <= width:
+        return grid
+    rows = tuple(tuple(cell.split(" ± ")[0] for cell in row) for row in grid.rows)
+    return replace(grid, title=grid.title.replace("mean ± sd", "mean"), rows=rows)
+
+
 def number(value: float, digits: int) -> str:
     """Fixed digits; a dash for no number; large ones without digits.
 
-    >>> number(0.12345, 2), number(float("nan"), 2), number(1234.5, 2)
-    ('0.12', '–', '1,234')
+    >>> number(0.12345, 2), number(float("nan"), 2), number(1234.5, 2), number(-0.001, 2)
+    ('0.12', '–', '1,234', '0.00')
     """
     if not math.isfinite(value):
         return NONE
     text = f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{digits}f}"
-    return text.replace("-", "−")
+    return text.replace("-", "−") if float(text.replace(",", "")) else text.removeprefix("-")
 
 
 def signed(value: float) -> str:

@@ -1,4 +1,5 @@
 import io
+import re
 
 import numpy as np
 import pytest
@@ -76,7 +77,12 @@ def test_the_terminal_fits_80_columns(told):
     console = Console(width=80, record=True, file=io.StringIO())
     draw(console, told, "/there")
     text = console.export_text()
-    assert "NPO     hard  −10.0" in text
+    assert re.search(r"^NPO +hard +−10\.0 +−10\.0 to −10\.0 ", text, flags=re.M)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "± 1.4" in text  # of the narrow table
+    narrow = Console(width=40, record=True, file=io.StringIO())
+    draw(narrow, told, "/there")
+    assert "±" not in narrow.export_text()
     assert text.rstrip().endswith("Saved in /there")
 
 
