@@ -13,6 +13,7 @@ from recunlearn.subjects.parts import PartSubject
 from recunlearn.subjects.recbole.evaluation import evaluate
 from recunlearn.subjects.recbole.parts import Ensemble
 from recunlearn.subjects.recbole.store import load_subject, save_subject
+from recunlearn.unlearning import make as unlearner
 
 MODELS = ("BPR", "LightGCN", "NeuMF", "DeepFM", "SASRec", "MultiVAE")
 
@@ -124,6 +125,20 @@ def test_models_without_vectors_of_users_are_refused(subject_of, model):
     subject = subject_of(model)
     with pytest.raises(UsageError, match=rf"{model} .*Use SISA"):
         subject.vectors(subject.model)
+    with pytest.raises(UsageError, match=rf"{model} .*Use SISA"):
+        unlearner("RecEraser", {"partition": "random", "shards": 2}).original(subject)
+
+
+@pytest.mark.parametrize("model", ["LightGCN", "NeuMF", "SASRec"])
+def test_a_deletion_from_end_to_end(subject_of, model, tmp_path):
+    subject = subject_of(model)
+    name = "SISA" if model == "SASRec" else "RecEraser"
+    quick = {} if name == "SISA" else {"aggregator_steps": 5, "warm_steps": 2, "aggregator_batch": 64}
+    method = unlearner(name, {"shards": 2, **quick})
+    done = method.unlearn(subject, np.array([1]), folder=tmp_path)
+    assert done.shards == 1
+    assert torch.isfinite(raw(subject, done.model)).all()
+    assert torch.isfinite(likelihoods(subject, done.model)).all()
 
 
 @pytest.mark.parametrize("model", MODELS)

@@ -51,9 +51,10 @@ class RecEraser(Sharded):
     def partition(self, subject: PartSubject, owner: IntArray, item: IntArray) -> IntArray:
         """By the vectors of the subject's model."""
         s = self.settings
+        # First of all: a model without vectors is refused before anything is trained.
+        found = subject.vectors(subject.model)
         if s.partition == "random":
             return interactions_at_random(owner, s.shards, seed=s.partition_seed)
-        found = subject.vectors(subject.model)
         users = side_by_side(found.model, found.entities).double().cpu().numpy()
         if s.partition == "ubp":
             return by_users(owner, users, s.shards, seed=s.partition_seed)

@@ -4,7 +4,6 @@ Source: RecEraser, arXiv 2201.06820, algorithms 1 (InBP) and 2 (UBP).
 """
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -182,16 +181,3 @@ def _refuse_empty(place: IntArray, shards: int) -> None:
             f"Shard {empty[0] + 1} of {shards} stays empty, because the vectors are too much alike. "
             "Use fewer shards, or partition = 'random'."
         )
-
-
-__all__: list[str] = [
-    "NOWHERE",
-    "assign",
-    "at_random",
-    "by_interactions",
-    "by_users",
-    "check_count",
-    "distances",
-    "interactions_at_random",
-]
-Score = Callable[[FloatArray, FloatArray], FloatArray]
