@@ -164,7 +164,7 @@ def test_sisa_is_the_mean_of_the_scores(world, tmp_path):
     user, items = torch.tensor([7]), torch.arange(world.n_items)
     found = []
     for number in range(3):
-        part = world.train_on(shard == number, seed=0)
+        part = world.train_on(shard == number, seed=0, effort=method.settings.effort)
         home = shard[owner == 7][0] == number
         # Elsewhere user 7 has the mean of the vectors of those who live there.
         there = np.unique(owner[shard == number])

@@ -18,7 +18,7 @@ class RecEraserSettings(ShardSettings):
 
     partition: Literal["ubp", "inbp", "random"] = "ubp"
     """Similar users together, similar interactions together, or interactions dealt out at random."""
-    aggregator_steps: int = Field(default=600, ge=1)
+    aggregator_steps: int = Field(default=1000, ge=1)
     """Steps of an aggregator that starts from nothing."""
     aggregator_rate: float = Field(default=3e-3, gt=0)
     """Adam's learning rate of the aggregator."""

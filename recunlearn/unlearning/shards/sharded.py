@@ -35,9 +35,9 @@ class ShardSettings(Settings):
     """Number of shards."""
     partition_seed: int = Field(default=0, ge=0, lt=2**31)
     """Of the partition, which is the same for all seeds of training."""
-    effort: float = Field(default=1.0, gt=0, le=1000)
+    effort: float = Field(default=2.0, gt=0, le=1000)
     """Epochs of a sub-model, as a multiple of the original model's."""
-    batch: float = Field(default=0.25, gt=0, le=1)
+    batch: float = Field(default=0.5, gt=0, le=1)
     """Samples in a step of a sub-model, as a share of the original's: else a shard makes too few steps."""
     processes: int | None = Field(default=None, ge=1, le=256)
     """Most processes; None: one a core where shards are large enough to be worth it, else none besides."""
