@@ -141,7 +141,7 @@ def test_second_call_reads_and_shows_the_asked_for_users(cut, score, tmp_path):
     table = score("--users", tmp_path / "users.txt", "--out", tmp_path / "o")
     assert "Asked for" in table.out
     assert "Kendall's W between methods" in table.out
-    assert str(tmp_path / "o") in table.out
+    assert str(tmp_path / "o") in "".join(table.out.split())  # a long path is folded
 
 
 def test_second_call_imports_no_torch(cut):

@@ -57,6 +57,8 @@ def test_a_single_last_unit_is_read_as_the_output():
         depths=(0, 0, 1, 2, 3, 4),
         source=(4, *FIVE.source),
         sink=(5, *FIVE.sink),
+        source_group=("",) * 6,
+        sink_group=("",) * 6,
     )
     found = shapes(circuits([9, 3, -1, 1, 4, -2], longer))
     assert found["direct_share"] == pytest.approx([1 / 4])
@@ -74,6 +76,8 @@ def test_a_chain_is_as_long_as_can_be_and_passes_over_nothing():
         depths=(0, 1),
         source=(0, 0),
         sink=(1, 1),
+        source_group=("",) * 2,
+        sink_group=("",) * 2,
     )
     found = shapes(circuits([1, -3], chain))
     assert {k: float(v[0]) for k, v in found.items()} == {
