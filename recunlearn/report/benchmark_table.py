@@ -14,7 +14,7 @@ from rich.text import Text
 from recunlearn.studies.benchmark.budget import Budget
 from recunlearn.studies.benchmark.table import BASELINES, MAIN, PAPER, Contrast
 
-DIGITS = {"UE": 1, "clipped": 1, "n.m.": 1, "residual": 2, "over": 2, "s": 2}
+DIGITS = {"UE": 1, "clip": 1, "set": 2, "n.m.": 1, "resid.": 2, "over": 2, "s": 2}
 DEFAULT_DIGITS = 3
 LARGE = 100
 GAP = 1
@@ -22,9 +22,11 @@ GAP = 1
 NONE = "–"
 MEANINGS = {
     "UE": "100 · mean max(0, 1 − |share left|) over measurable users: 100 as forgotten as by retraining",
-    "clipped": "the same with over-forgetting not counted, as in the paper",
-    "residual": "distance (Jensen-Shannon) to the retrained models over that of the original: 0 retrained, "
-    "1 nothing done, above 1 harm",
+    "clip": "the same with over-forgetting not counted, as in the paper",
+    "set": "share left of the set's mean losses, measurable where single users are not: 1 nothing forgotten, "
+    "0 as by retraining",
+    "resid.": "residual ratio: distance (Jensen-Shannon) to the retrained models over that of the original: "
+    "0 retrained, 1 nothing done, above 1 harm",
     "over": "over-forgotten: share of measurable users below 0; about half by chance",
     "n.m.": "not measurable: users left out of UE, mean number a set",
     "NDCG@10": "test part of the users that stay",

@@ -14,8 +14,9 @@ from recunlearn.evaluation.statistics import paired_interval, paired_p
 KEYS = ["model", "method", "set"]
 MAIN = {
     "UE": "ue",
-    "clipped": "ue_clipped",
-    "residual": "residual/jsd/forget",
+    "clip": "ue_clipped",
+    "set": "set_share_left",
+    "resid.": "residual/jsd/forget",
     "over": "over_forgotten",
     "n.m.": "not_measurable",
     "NDCG@10": "ndcg@10/retain/unlearned",
@@ -34,8 +35,8 @@ BASELINES = {
     },
     RETRAINED: {
         "UE": "retrained/ue",
-        "clipped": "retrained/ue_clipped",
-        "residual": "residual/jsd/forget/floor",
+        "clip": "retrained/ue_clipped",
+        "resid.": "residual/jsd/forget/floor",
         "over": "retrained/over_forgotten",
         "n.m.": "retrained/not_measurable",
         "NDCG@10": "ndcg@10/retain/retrained",
