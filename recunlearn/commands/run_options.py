@@ -35,9 +35,7 @@ def _options(
         str | None, typer.Option(help="Name that `data list` shows. (default: ml-100k)")
     ] = None,
     model: Annotated[str | None, typer.Option(help="RecBole model. (default: NeuMF)")] = None,
-    checkpoint: Annotated[
-        Path | None, typer.Option(help="Folder of a trained model to score instead.")
-    ] = None,
+    checkpoint: Annotated[Path | None, typer.Option(help="Folder of a trained model to use instead.")] = None,
     per_user: Annotated[
         int | None,
         typer.Option(min=1, help="Most traced interactions of a user. (default: all; sequential models: 20)"),

@@ -89,9 +89,13 @@ def _stored(name: str) -> Path:
     names = _stored_names()
     if name not in names:
         valid = [EMBEDDED, *names]
-        add = " Add it with: data add ml-1m --from ml-1m.zip" if name == "ml-1m" else ""
+        if name == "ml-1m":
+            raise UsageError(
+                "The data set 'ml-1m' is not imported yet. Add it with: data add ml-1m --download "
+                "(or --from ml-1m.zip)"
+            )
         raise UsageError(
-            f"Unknown data set '{name}'.{near_miss(name, valid)}{add} Valid names: {', '.join(valid)}. "
+            f"Unknown data set '{name}'.{near_miss(name, valid)} Valid names: {', '.join(valid)}. "
             "Import your own with: data add NAME --file F"
         )
     return paths.data_sets() / name

@@ -170,9 +170,8 @@ def _draw_circuits(figure: Figure, sheet: Sheet, found: ExplainedUser, plan: Lay
 def title(found: ExplainedUser) -> str:
     """Score, band, place among the users, model and data."""
     row, about = found.row, found.scores.summary
-    place = int(row["percentile"])  # rounded down, as in the sentence
     return (
-        f"CUD {row['cud']:.2f}, {row['band']}, percentile {place} of {found.scored:,} users  "
+        f"CUD {row['cud']:.2f}, {row['band']}, rank {found.rank:,} of {found.scored:,} users (1: hardest)  "
         f"({about['model']} on {about['dataset']})"
     )
 

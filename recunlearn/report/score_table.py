@@ -72,7 +72,7 @@ def _row(r: Mapping[Any, Any]) -> dict[str, str]:
 
 
 def _figure(value: float) -> str:
-    return "" if math.isnan(value) else f"{value:.2f}"
+    return "" if math.isnan(value) else f"{value:z.2f}"  # z: no -0.00
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -204,8 +204,9 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     look = time.perf_counter() - measured
     runs = len(methods) * study.settings.seeds
     seconds = runs * (TYPICAL_STEPS * step + TYPICAL_LOOKS * look + measured - began)
+    seeds = "1 seed" if study.settings.seeds == 1 else f"{study.settings.seeds} seeds"
     return (
-        f"Probing {len(study.pool)} users with {len(methods)} methods x {study.settings.seeds} seeds takes "
+        f"Probing {len(study.pool)} users with {len(methods)} methods x {seeds} takes "
         f"about {max(1, round(seconds))} s, and {study.settings.retrain_seeds} retrained models as long as "
         "training each."
     )

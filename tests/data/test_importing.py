@@ -218,7 +218,7 @@ def test_unknown_names_list_the_valid_ones(importing):
             UsageError, match=r"Unknown data set 'shpo'. Did you mean shop\?.*: ml-100k, shop"
         ):
             call("shpo")
-    with pytest.raises(UsageError, match="data add ml-1m --from"):
+    with pytest.raises(UsageError, match="data add ml-1m --download"):
         load_interactions("ml-1m")
     with pytest.raises(UsageError, match="Unknown data set"):
         load_interactions("..")

@@ -37,7 +37,7 @@ def test_texts_stay_text_and_name_every_node(found, svg):
     assert all(texts.count(name) >= 3 for name in found.graph.nodes if len(name) <= 20)
     lines = "".join(texts)
     assert all(name in lines for name in found.graph.nodes)
-    assert any("CUD" in t and "percentile 80 of 20 users" in t for t in texts)
+    assert any("CUD" in t and f"rank {found.rank} of 20 users (1: hardest)" in t for t in texts)
     assert {"towards easy", "towards hard", "less likely", "input", "output"} <= set(texts)
 
 

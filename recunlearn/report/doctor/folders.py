@@ -30,8 +30,9 @@ def folder_findings(home: Path) -> list[Finding]:
 
 
 def _contents(home: Path) -> Finding:
-    folders = {"models": paths.models(), "cached results": paths.cache()}
-    counts = [f"{sum(1 for _ in f.iterdir()) if f.is_dir() else 0} {name}" for name, f in folders.items()]
+    found = {"model": paths.models().glob("*"), "cached result": paths.cache().glob("*/*")}
+    sums = {name: sum(f.suffix not in (".parts", ".work") for f in files) for name, files in found.items()}
+    counts = [f"{n} {name}{'' if n == 1 else 's'}" for name, n in sums.items()]
     return Finding("folder", "stored", ", ".join(counts))
 
 
