@@ -206,6 +206,7 @@ class EdgeAttribution:
         *,
         cut: bool = False,
         until: frozenset[int] | None = None,
+        whole: int | None = None,
     ) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
         return replay(
@@ -216,6 +217,7 @@ class EdgeAttribution:
             given,
             cut=cut,
             until=until,
+            whole=whole,
             modules=self.modules,
             tables=self._tables,
         )

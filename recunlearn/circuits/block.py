@@ -51,24 +51,28 @@ class Block:
     def _sweep(self, rows: slice) -> None:
         n_steps = len(self.path.alphas)
         given = {i: self.on_path(i, rows) for i in self.lines.starts}
-        run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True)
-        check_shapes(self.plan, run.leaves)
+        samples = rows.stop - rows.start
+        whole = samples if self.lines.low is not None and self.plan.has_whole_sinks else None
+        run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True, whole=whole)
+        check_shapes(self.plan, [run.pairs.get(i, leaf) for i, leaf in enumerate(run.leaves)])
         moves = self._moves(run, rows)
-        weights = self.path.tiled_weights(rows.stop - rows.start)
+        weights = self.path.tiled_weights(samples)
+        speeds: dict[int, Tensor] = {}
         stopped: dict[int, Tensor] = {}
         walk = edge_gradients(self.plan, run, weights, stopped, retain=self.engine.shared)
         before: tuple[Any, Tensor | None] = None, None
         for u, v, h, g in walk:
             move, steps = moves[u], g.view(n_steps, -1, *g.shape[1:])
             if move is None:
-                move = moves[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
-            if move.dim() == steps.dim():
-                total = torch.sum(steps * move, 0).mul_((n_steps - 1) / 2)
+                if u not in speeds:
+                    speeds[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
+                total = torch.sum(steps * speeds[u], 0).mul_((n_steps - 1) / 2)
             else:
                 # The terms of a sum get one and the same gradient: it is summed once.
                 key = (v, h, g.data_ptr(), g.shape)
                 before = before if before[0] == key else (key, torch.sum(steps, 0))
-                total = known(before[1]) * move
+                summed = known(before[1])
+                total = (summed.unsqueeze(-1) if u in run.pairs else summed) * move
             self.edges[rows, self.plan.columns[u, v, h]] = self.plan.components[u].group(total)
         for v, flow in stopped.items():
             torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=self.stopped[v][rows])
@@ -93,7 +97,8 @@ class Block:
             elif low is None:
                 found.append(None)
             else:
-                found.append(known(leaf).detach()[-samples:] - known(low.leaves[i])[rows])
+                end = run.pairs[i] if i in run.pairs else known(leaf).detach()[-samples:]
+                found.append(end - known(low.leaves[i])[rows])
         return found
 
     def degenerate(self, total: Tensor) -> Tensor:

@@ -25,7 +25,8 @@ GATHERED = "rows"
 
 OnLookup = Callable[[int, Tensor, Tensor | InputRows, Callable[[], Tensor]], Tensor]
 OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
-OnModule = Callable[[str, int, Tensor], Tensor]
+OnModule = Callable[..., Tensor]
+"""Called with path, number of the call, output, and the pairs of the last rows of a machine left whole."""
 
 
 class Meeting(TorchFunctionMode):
@@ -150,6 +151,7 @@ def intercepted(
     pairs: Mapping[str, int] | None = None,
     *,
     direct: bool = False,
+    whole: int | None = None,
 ) -> Iterator["Meeting"]:
     """Run a forward pass with the three callbacks in place.
 
@@ -159,6 +161,8 @@ def intercepted(
         pairs: factorisation machines among the modules -> number of their fields: met is what
             :func:`recunlearn.circuits.field_pairs.pair_products` makes of their input.
         direct: an earlier pass met no computed table and no input rows: they are not looked for.
+        whole: leave factorisation machines whole; the pairs of the last ``whole`` rows alone are computed and
+            handed over beside the output (all pairs have one gradient, that of their sum).
     """
     calls: Counter[str] = Counter()
     fields = pairs or {}
@@ -168,6 +172,8 @@ def intercepted(
             call = calls[name]
             calls[name] += 1
             if name in fields and is_pairwise(inputs[0], output, fields[name]):
+                if whole is not None:
+                    return on_module(name, call, output, pair_products(inputs[0][-whole:].detach()))
                 return on_module(name, call, pair_products(inputs[0])).sum(1)
             if isinstance(output, Tensor):
                 return on_module(name, call, output)

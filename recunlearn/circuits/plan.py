@@ -187,6 +187,11 @@ class ComponentPlan:
         return tuple(found)
 
     @cached_property
+    def has_whole_sinks(self) -> bool:
+        """Whether no sink is split."""
+        return all(len(c.sink_labels) == 1 for c in self.components)
+
+    @cached_property
     def segments(self) -> int:
         """Backward segments of one sweep: one a sink, or one a part of it."""
         return len({(v, h) for _, v, h in self.reads})

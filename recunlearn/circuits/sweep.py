@@ -38,13 +38,15 @@ class Pass:
     """One replayed forward pass.
 
     ``before`` and ``leaves`` hold, per component, the tensor before the cut and the leaf that took its place
-    (the same tensor when nothing was cut); ``value`` is the metric ``[N]``.
+    (the same tensor when nothing was cut); ``value`` is the metric ``[N]``. ``pairs`` holds the pairs of
+    fields of the last rows where a factorisation machine was left whole.
     """
 
     before: list[Tensor | None]
     leaves: list[Tensor | None]
     lookups: dict[int, Lookup] = field(default_factory=dict)
     value: Tensor = field(default_factory=lambda: torch.empty(0))
+    pairs: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, v: int) -> Tensor | None:
         """Give away the segment of component v (or the metric), and its leaf: memory is freed on the way."""
@@ -65,6 +67,7 @@ def replay(
     modules: dict[str, nn.Module] | None = None,
     until: frozenset[int] | None = None,
     tables: Tables | None = None,
+    whole: int | None = None,
 ) -> Pass:
     """Run the metric once along the plan.
 
@@ -75,6 +78,7 @@ def replay(
         modules: the modules of the plan by path, where they were already looked up.
         until: components after which the pass may stop; the rest, and the value, stay unknown.
         tables: what earlier passes computed from the parameters alone; None: computed anew.
+        whole: leave factorisation machines whole but for the pairs of this many last rows.
 
     Raises:
         TraceError: the pass does not meet the components of the plan.
@@ -111,14 +115,25 @@ def replay(
         i = plan.products.get(call)
         return result if i is None else keep(i, given.get(i, result))
 
-    def on_module(name: str, call: int, output: Tensor) -> Tensor:
+    def on_module(name: str, call: int, output: Tensor, pairs: Tensor | None = None) -> Tensor:
         i = plan.modules[name].get(call)
+        if i is not None and pairs is not None:
+            run.pairs[i] = pairs
         return output if i is None else keep(i, given.get(i, output))
 
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
     with (
         _skipping(modules, known),
-        intercepted(modules, on_lookup, on_product, on_module, tables, plan.field_pairs, direct=plan.direct),
+        intercepted(
+            modules,
+            on_lookup,
+            on_product,
+            on_module,
+            tables,
+            plan.field_pairs,
+            direct=plan.direct,
+            whole=whole,
+        ),
     ):
         try:
             run.value = metric(model, batch)
