@@ -238,3 +238,15 @@ def test_the_model_is_left_as_it_was():
     assert all(p.requires_grad for p in model.parameters())
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert not any(m._forward_hooks or "forward" in m.__dict__ for m in model.modules())
+
+
+@pytest.mark.parametrize("net", [neumf, attention])
+def test_what_does_not_add_up(net):
+    """Non-identities, as documented: neither all edges of eap-ig nor all single effects are the change."""
+    run = ablation(net)
+    found = run.engine.explain(run.batch, n_steps=32)
+    sources = found.edges[:, list(run.plan.source_columns)].sum(1)
+    torch.testing.assert_close(sources, found.change, rtol=0, atol=1e-6)  # these do
+    change = found.change.abs()
+    assert ((found.edges.sum(1) - found.change).abs() > 0.1 * change).all()
+    assert ((run.single().sum(1) - found.change).abs() > 0.1 * change).any()
