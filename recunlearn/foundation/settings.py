@@ -159,7 +159,8 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
     if problem["type"] == "extra_forbidden":
         allowed = _fields(kind, problem["loc"][:-1])
         hint = near_miss(str(problem["loc"][-1]), allowed)
-        return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {', '.join(sorted(allowed)) or 'none'}."
+        names = ", ".join(sorted(allowed)) or "none"
+        return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {names}."
     says = problem["msg"].removeprefix("Value error, ")
     hint = ""
     if problem["type"] == "literal_error":
