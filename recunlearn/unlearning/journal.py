@@ -1,13 +1,10 @@
 """The journal of an unlearning run, from which a killed run goes on as if it had not been killed."""
 
-import io
 import time
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from recunlearn.foundation.store import atomic_file
+from recunlearn.subjects.state_file import read_state, write_state
 
 SECONDS_APART = 10.0
 """Between two entries; what a kill costs at most. Entries change nothing in the run."""
@@ -35,23 +32,12 @@ class Journal:
         """Replace the entry, whole or not at all."""
         if self.path is None:
             return
-        # In memory first: where the disk is full, torch's own writer fails without saying so.
-        buffer = io.BytesIO()
-        torch.save({"identity": self.identity, **state}, buffer)
-        with atomic_file(self.path) as temporary:
-            temporary.write_bytes(buffer.getbuffer())
+        write_state(self.path, self.identity, state)
         self._written = time.monotonic()
 
     def read(self) -> dict[str, Any] | None:
         """Entry of a killed run with the same identity; anything unreadable is ignored."""
-        if self.path is None or not self.path.is_file():
-            return None
-        try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception:
-            return None
-        fits = isinstance(state, dict) and state.get("identity") == self.identity
-        return state if fits else None
+        return None if self.path is None else read_state(self.path, self.identity)
 
     def discard(self) -> None:
         """Delete the entry of a finished run."""

@@ -1,7 +1,6 @@
 """The journal of a training run: best weights, history, random states, so that a killed run resumes."""
 
 import copy
-import io
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,8 +10,9 @@ import numpy as np
 import torch
 from torch import nn
 
-from recunlearn.foundation.store import atomic_file, content_hash
+from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.recbole.scoring import clear_caches
+from recunlearn.subjects.state_file import read_state, write_state
 
 _FILE = "last.ckpt"
 
@@ -64,8 +64,8 @@ class Journal:
 
     def resume(self) -> None:
         """Continue where a killed run with the same settings stopped; anything unreadable is ignored."""
-        state = self._read()
-        if state is None or state.get("identity") != self.identity:
+        state = None if self.path is None else read_state(self.path, self.identity)
+        if state is None:
             return
         self.model.load_state_dict(state["model"])
         for name, value in state["counters"].items():
@@ -75,21 +75,11 @@ class Journal:
             setattr(self, name, state[name])
         _set_random_states(state["random"], self.loader)
 
-    def _read(self) -> dict[str, Any] | None:
-        if self.path is None or not self.path.is_file():
-            return None
-        try:
-            state = torch.load(self.path, map_location="cpu", weights_only=True)
-        except Exception:
-            return None
-        return state if isinstance(state, dict) else None
-
     def _write(self) -> None:
         if self.path is None:
             return
         counters = {k: v for k, v in vars(self.model).items() if type(v) in (int, float)}
         state = {
-            "identity": self.identity,
             "model": self.model.state_dict(),
             "counters": counters,
             "optimiser": self.optimiser.state_dict(),
@@ -99,11 +89,7 @@ class Journal:
                 for n in ("epoch", "best_epoch", "worse", "best_score", "best", "losses", "valid")
             },
         }
-        # In memory first: where the disk is full, torch's own writer fails without saying so.
-        buffer = io.BytesIO()
-        torch.save(state, buffer)
-        with atomic_file(self.path) as temporary:
-            temporary.write_bytes(buffer.getbuffer())
+        write_state(self.path, self.identity, state)
 
 
 def _copy(state: Mapping[str, Any]) -> dict[str, Any]:
