@@ -165,19 +165,15 @@ class ComponentPlan:
 
     @cached_property
     def pairs(self) -> tuple[tuple[int, int], ...]:
-        """Edges between whole components, (source, sink), sink ``len(components)`` being the output.
-
-        In order of the sweep: sinks backwards, the output first.
-        """
-        end = len(self.components)
-        found = [(u, end) for u in self.outputs]
-        for v in range(end - 1, -1, -1):
-            found += [(u, v) for u in self.components[v].parents]
-        return tuple(found)
+        """Edges between whole components, (source, sink), in the order of :attr:`reads`."""
+        return tuple(dict.fromkeys((u, v) for u, v, _ in self.reads))
 
     @cached_property
     def reads(self) -> tuple[tuple[int, int, int], ...]:
-        """``(source, sink, part of the sink)``, in the order of the columns."""
+        """``(source, sink, part of the sink)``, in the order of the columns.
+
+        That is the order of the sweep: sinks backwards, the output (number ``len(components)``) first.
+        """
         end = len(self.components)
         found = []
         for v in range(end, -1, -1):

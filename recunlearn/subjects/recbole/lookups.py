@@ -60,14 +60,13 @@ def find_lookups(objective: str, model: nn.Module, batch: Batch) -> list[LookUp]
     return recorder.found
 
 
-def user_tables(lookups: list[LookUp], batch: Batch) -> dict[str | None, int]:
-    """Tables read at the user's row -> first row of the user field (its padding row)."""
-    user = batch.columns["user_id"]
-    found = {}
+def tables_at(lookups: list[LookUp], batch: Batch, column: str) -> dict[str | None, int]:
+    """Tables read at the rows that ``column`` names -> row that stands for its id 0 (padding)."""
+    ids, found = batch.columns[column], {}
     for look in lookups:
-        if look.ids.dim() > 0 and len(look.ids) == len(user):
-            columns = look.ids.reshape(len(user), -1)
-            apart = columns - user[:, None]
+        if look.ids.dim() > 0 and len(look.ids) == len(ids):
+            columns = look.ids.reshape(len(ids), -1)
+            apart = columns - ids[:, None]
             same = (apart == apart[:1]).all(0) & (apart[0] >= 0)
             if same.any():
                 found[look.table] = int(apart[0, same][0])
@@ -81,7 +80,7 @@ def with_population_rows(
 
     Args:
         model: original.
-        tables: as from :func:`user_tables`; None stands for a table that ``forward`` computes.
+        tables: as from :func:`tables_at` for the users; None stands for a table that ``forward`` computes.
         entities: users to replace (0-based).
         count: number of users.
     """

@@ -21,7 +21,7 @@ from recunlearn.subjects.recbole.lookups import (
     LookUp,
     find_lookups,
     plan_hints,
-    user_tables,
+    tables_at,
     user_vectors,
     with_free_rows,
     with_population_rows,
@@ -175,7 +175,7 @@ class RecBoleSubject:
         read a propagated table: its rows are replaced. Models without user vectors (SASRec) are only copied.
         """
         lookups, batch = self._watched(model)
-        tables = user_tables(lookups, batch)
+        tables = tables_at(lookups, batch, "user_id")
         if not tables:
             return copy.deepcopy(model)
         return with_population_rows(model, tables, entities, len(self.entities))
@@ -199,12 +199,12 @@ class RecBoleSubject:
     def user_vectors(self, model: nn.Module) -> Tensor | None:
         """Rows of every table that the score reads at the user's row, side by side."""
         lookups, batch = self._watched(model)
-        return user_vectors(model, user_tables(lookups, batch), len(self.entities))
+        return user_vectors(model, tables_at(lookups, batch, "user_id"), len(self.entities))
 
     def free_rows(self, model: nn.Module, entities: IntArray) -> tuple[nn.Module, list[nn.Parameter]] | None:
         """Copy in which only these users' rows can be trained; graph models: their propagated rows."""
         lookups, batch = self._watched(model)
-        tables = user_tables(lookups, batch)
+        tables = tables_at(lookups, batch, "user_id")
         return with_free_rows(model, tables, entities, len(self.entities)) if tables else None
 
     def without_history(self, model: nn.Module, batch: Batch) -> tuple[nn.Module, Batch] | None:

@@ -11,7 +11,7 @@ from recunlearn.subjects.contract import Batch
 from recunlearn.subjects.parts import Rows, Vectors
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import build_model, model_class, with_values
-from recunlearn.subjects.recbole.lookups import LookUp, find_lookups
+from recunlearn.subjects.recbole.lookups import find_lookups, tables_at
 from recunlearn.subjects.recbole.parameters import recbole_defaults
 from recunlearn.subjects.recbole.scoring import clear_caches, raw_scores
 
@@ -26,8 +26,8 @@ def find_vectors(bundle: Bundle, model: nn.Module, batch: Batch) -> Vectors:
         UsageError: the score reads no vector of the user, or a computed one that is no plain factor.
     """
     lookups = find_lookups(bundle.objective, model, batch)
-    users = _tables(lookups, batch, "user_id")
-    items = _tables(lookups, batch, "item_id")
+    users = tables_at(lookups, batch, "user_id")
+    items = tables_at(lookups, batch, "item_id")
     if not users:
         raise UsageError(
             f"{bundle.config['model']} has no vector of its own for each user, so there is nothing to put "
@@ -105,20 +105,6 @@ def _as_tables(bundle: Bundle, model: nn.Module, batch: Batch) -> nn.Module:
             "dot product, so models of shards cannot be put together. Use SISA, or LightGCN or BPR."
         )
     return plain_model(bundle, *factors)
-
-
-def _tables(lookups: list[LookUp], batch: Batch, column: str) -> dict[str | None, int]:
-    """Tables read at ``column`` -> row that stands for id 0."""
-    ids, found = batch.columns[column], {}
-    for look in lookups:
-        if look.ids.dim() == 0 or len(look.ids) != len(ids):
-            continue
-        columns = look.ids.reshape(len(ids), -1)
-        apart = columns - ids[:, None]
-        same = (apart == apart[:1]).all(0) & (apart[0] >= 0)
-        if same.any():
-            found[look.table] = int(apart[0, same][0])
-    return found
 
 
 def _rows(found: dict[str | None, int], count: int) -> tuple[Rows, ...]:
