@@ -7,6 +7,7 @@ from pathlib import Path
 
 from recunlearn.data import movielens
 from recunlearn.data.interactions import Interactions
+from recunlearn.data.left_out import read_left_out, without_rows_of
 from recunlearn.data.storage import read_data_set, read_manifest
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import RecunlearnError, UsageError, near_miss
@@ -36,7 +37,17 @@ def load_interactions(name: str) -> Interactions:
         UsageError: no such data set; the sentence lists the valid ones.
         DataError: the stored files are damaged.
     """
-    return movielens.read_ml_100k() if name == EMBEDDED else read_data_set(_stored(name))
+    return _embedded() if name == EMBEDDED else read_data_set(_stored(name))
+
+
+def check_known(name: str) -> None:
+    """Refuse a data set that cannot be named, without reading it.
+
+    Raises:
+        UsageError: no such data set.
+    """
+    if name != EMBEDDED:
+        _stored(name)
 
 
 def data_hash(name: str) -> str:
@@ -47,6 +58,9 @@ def data_hash(name: str) -> str:
 def list_data_sets() -> list[DataSetInfo]:
     """Every data set that can be named, the embedded one first, then by name."""
     size = movielens.ML_100K
+    if read_left_out(EMBEDDED).rows:
+        left = _embedded()
+        size = {"users": len(left.users), "items": len(left.items), "interactions": len(left)}
     source = "recbole package (MovieLens 100K)"
     first = DataSetInfo(EMBEDDED, size["users"], size["items"], size["interactions"], source)
     return [first, *(_info(paths.data_sets() / name) for name in _stored_names())]
@@ -116,9 +130,14 @@ def _info(folder: Path) -> DataSetInfo:
     )
 
 
+def _embedded() -> Interactions:
+    return without_rows_of(movielens.read_ml_100k(), read_left_out(EMBEDDED))
+
+
 def _embedded_hash() -> str:
     stats = [f.stat() for f in movielens.ml_100k_files().values()]
-    key = content_hash(_READER, [[s.st_size, s.st_mtime_ns] for s in stats])
+    gone = read_left_out(EMBEDDED).rows
+    key = content_hash(_READER, [[s.st_size, s.st_mtime_ns] for s in stats], *([list(gone)] if gone else []))
     memo = paths.cache() / "ml-100k-hash.json"
     try:
         known = read_json(memo)
@@ -126,7 +145,7 @@ def _embedded_hash() -> str:
             return str(known["hash"])
     except (RecunlearnError, KeyError, TypeError):
         pass
-    value = movielens.read_ml_100k().hash
+    value = _embedded().hash
     write_json(memo, {"key": key, "hash": value})
     return value
 
@@ -134,6 +153,7 @@ def _embedded_hash() -> str:
 __all__ = [
     "EMBEDDED",
     "DataSetInfo",
+    "check_known",
     "check_new_name",
     "data_hash",
     "list_data_sets",

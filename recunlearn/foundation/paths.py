@@ -25,3 +25,8 @@ def models() -> Path:
 def cache() -> Path:
     """Folder of stage results stored by content hash."""
     return home() / "cache"
+
+
+def deletions() -> Path:
+    """Folder that remembers what was deleted from each data set, by keyed hashes only."""
+    return home() / "deletions"
