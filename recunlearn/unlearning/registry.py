@@ -1,13 +1,11 @@
 """Unlearning methods by name: every file in ``methods`` holds one class."""
 
-import importlib
-import inspect
-import pkgutil
 from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
 from recunlearn.foundation.errors import UsageError, near_miss
+from recunlearn.foundation.scanning import scan
 from recunlearn.foundation.settings import make_settings
 from recunlearn.unlearning import methods
 from recunlearn.unlearning.contract import Unlearner
@@ -16,13 +14,7 @@ from recunlearn.unlearning.contract import Unlearner
 @cache
 def known() -> Mapping[str, type[Any]]:
     """Name -> class of every method, in order of their names."""
-    found: dict[str, type[Any]] = {}
-    for file in pkgutil.iter_modules(methods.__path__):
-        module = importlib.import_module(f"{methods.__name__}.{file.name}")
-        kinds: list[type[Any]] = [k for _, k in inspect.getmembers(module, inspect.isclass)]
-        own = [k for k in kinds if k.__module__ == module.__name__ and hasattr(k, "unlearn")]
-        found |= {kind.name: kind for kind in own}
-    return dict(sorted(found.items(), key=lambda pair: pair[0].casefold()))
+    return scan(methods, lambda kind: hasattr(kind, "unlearn"))
 
 
 def find(name: str) -> type[Any]:

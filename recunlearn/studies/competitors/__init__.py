@@ -1,0 +1,1 @@
+"""Difficulty scores that CUD is compared with, by the field's names."""

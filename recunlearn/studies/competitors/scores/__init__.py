@@ -1,0 +1,1 @@
+"""One competitor a file, found by scanning this folder."""
