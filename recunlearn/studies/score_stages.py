@@ -14,6 +14,7 @@ from torch import nn
 
 from recunlearn.circuits.tracing import Tracer, trace, tracer
 from recunlearn.data.catalogue import load_interactions
+from recunlearn.data.tombstones import is_tombstone
 from recunlearn.difficulty.anchors import choose_anchors
 from recunlearn.difficulty.cud import Scores, score
 from recunlearn.difficulty.statistics import spearman
@@ -193,7 +194,7 @@ def _table(
     subject: RecBoleSubject, circuits: Circuits, scores: Scores, losses: tuple[Array, Array]
 ) -> pd.DataFrame:
     loss, unknown = losses
-    return pd.DataFrame(
+    table = pd.DataFrame(
         {
             "user_id": pd.Series(scores.entities.tolist(), dtype=object),
             "n_interactions": subject.n_samples(),
@@ -211,6 +212,7 @@ def _table(
             "personalisation_gap": unknown - loss,
         }
     )
+    return table[~table["user_id"].map(is_tombstone)].reset_index(drop=True)
 
 
 def _warn_about_model(subject: RecBoleSubject, say: Callable[[str], None]) -> None:

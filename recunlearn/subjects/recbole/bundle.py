@@ -1,6 +1,6 @@
 """One model's settings together with its data sets: what training, scoring and evaluation share."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from recunlearn.data.interactions import Interactions
 from recunlearn.data.splits import positives, split_interactions
-from recunlearn.foundation.errors import DataError, UsageError
+from recunlearn.foundation.errors import CheckpointError, DataError, UsageError
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.subjects.recbole.compat import (
     AUTO_ENCODERS,
@@ -20,7 +20,7 @@ from recunlearn.subjects.recbole.compat import (
     init_seed,
     make_config,
 )
-from recunlearn.subjects.recbole.dataset import Tables, build_splits, make_dataset
+from recunlearn.subjects.recbole.dataset import Tables, build_splits, make_dataset, numbers_of
 from recunlearn.subjects.recbole.defaults import BIG_BATCH, BIG_DATA
 from recunlearn.subjects.recbole.names import family_of
 from recunlearn.subjects.recbole.parameters import epochs_of, recbole_defaults, resolve
@@ -29,6 +29,8 @@ LABEL_THRESHOLD = 4.0
 """Ratings from here on are label 1 for context-aware models (RecBole's choice for ml-100k)."""
 
 KS = (10, 20)
+STORED = "stored"
+"""Kind of numbering in manifests of models whose data have lost users since they were trained."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,11 @@ class Bundle:
     facts: Mapping[str, Any]
     tasks: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
+    @property
+    def numbers(self) -> dict[str, list[str]]:
+        """Every token column -> its tokens in the order of their numbers from 1."""
+        return numbers_of(self.train)
+
     def without(self, keep: NDArray[np.bool_]) -> "Bundle":
         """Copy whose training part holds the rows of ``keep`` only: ``[n_train]`` bool; the id map stays."""
         rows = np.flatnonzero(keep)
@@ -65,12 +72,26 @@ class Bundle:
         return replace(self, train=part, tasks={})
 
 
-def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: str = "cpu") -> Bundle:
+def make_bundle(
+    interactions: Interactions,
+    settings: ScoreSettings,
+    *,
+    device: str = "cpu",
+    numbers: Mapping[str, Sequence[str]] | None = None,
+) -> Bundle:
     """Prepare data and settings of ``settings.model``.
+
+    Args:
+        interactions: the data.
+        settings: of the model.
+        device: "cpu" or "cuda[:n]".
+        numbers: column -> tokens in the order of their numbers, as the model was trained with them; None:
+            in order of appearance.
 
     Raises:
         UsageError: unknown model or parameter.
         DataError: the data lack columns that the model needs.
+        CheckpointError: the data have tokens without a number.
     """
     family = family_of(settings.model)
     params = resolve(settings.model, settings.training.params)
@@ -80,11 +101,12 @@ def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: 
     data = interactions if labelled else positives(interactions, settings.min_rating)
     _check_columns(settings.model, family, params, data)
     kind = "leave-one-out" if family == "sequential" else "ratio"
-    tables = _tables(data, settings, family, params, labelled, kind)
+    tables = _tables(data, settings, family, params, labelled, kind, numbers or {})
     values = _values(settings, family, params, labelled, device)
     config = make_config(settings.model, interactions.name, values)
     init_seed(settings.seed, reproducibility=True)
     dataset = make_dataset(config, tables)
+    _check_numbers(interactions.name, dataset, numbers or {})
     train, valid, test = build_splits(dataset)
     if not len(train):
         raise DataError(f"No interaction of '{interactions.name}' is left for training {settings.model}.")
@@ -98,8 +120,21 @@ def make_bundle(interactions: Interactions, settings: ScoreSettings, *, device: 
         time=data.time,
         labelled=labelled,
         objective=objective_of(config),
-        facts=_facts(interactions, settings, params, kind, labelled),
+        facts={
+            **_facts(interactions, settings, params, kind, labelled),
+            **({} if numbers is None else {"numbering": STORED}),
+        },
     )
+
+
+def _check_numbers(name: str, dataset: Any, numbers: Mapping[str, Sequence[str]]) -> None:
+    for column, tokens in numbers.items():
+        found = len(dataset.field2id_token[column]) - 1
+        if found != len(tokens):
+            raise CheckpointError(
+                f"The data set '{name}' has {found - len(tokens)} values of {column} that the model has no "
+                "number for. Name the data that the model belongs to."
+            )
 
 
 def _check_columns(model: str, family: str, params: Mapping[str, Any], data: Interactions) -> None:
@@ -126,6 +161,7 @@ def _tables(
     params: Mapping[str, Any],
     labelled: bool,
     kind: Any,
+    numbers: Mapping[str, Sequence[str]],
 ) -> Tables:
     inter = pd.DataFrame(
         {"user_id": data.users.astype(object)[data.user], "item_id": data.items.astype(object)[data.item]}
@@ -140,10 +176,11 @@ def _tables(
     use_features = family == "context-aware" or settings.model in ("DIN", "DIEN") or selected
     numerical = set(known.get("numerical_features") or ())
     user, item = (
-        _features(table, types, numerical, params, side, selected) if use_features else None
+        _features(table, types, numerical, params, side, selected, numbers) if use_features else None
         for side, table in (("user", data.user_features), ("item", data.item_features))
     )
-    return Tables(inter, split, data.time, user, item, {**types, "user_id": "token", "item_id": "token"})
+    types |= {"user_id": "token", "item_id": "token"}
+    return Tables(inter, split, data.time, user, item, types, numbers)
 
 
 def _labels(data: Interactions, settings: ScoreSettings) -> NDArray[np.float64]:
@@ -166,6 +203,7 @@ def _features(
     params: Mapping[str, Any],
     side: str,
     selected: Any,
+    numbers: Mapping[str, Sequence[str]],
 ) -> pd.DataFrame | None:
     """Columns that a model reads: named ones, else tokens that entities share (no titles, no zip codes)."""
     if table is None:
@@ -174,18 +212,25 @@ def _features(
     names = [
         c
         for c in table.columns[1:]
-        if (c in chosen if chosen else _is_shared(table, c, types, numerical, selected))
+        if (c in chosen if chosen else _is_shared(table, c, types, numerical, selected, numbers))
     ]
     return table[[table.columns[0], *names]].reset_index(drop=True) if names else None
 
 
 def _is_shared(
-    table: pd.DataFrame, name: str, types: Mapping[str, str], numerical: set[str], selected: Any
+    table: pd.DataFrame,
+    name: str,
+    types: Mapping[str, str],
+    numerical: set[str],
+    selected: Any,
+    numbers: Mapping[str, Sequence[str]],
 ) -> bool:
     if selected:
         return name in selected
     if types.get(name, "token").startswith("float"):
         return name in numerical
+    if numbers:
+        return name in numbers
     tokens = table[name].astype(str)
     if types.get(name) == "token_seq":
         tokens = tokens.str.split().explode()

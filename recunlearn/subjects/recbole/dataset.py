@@ -1,6 +1,6 @@
 """From :class:`Interactions` to RecBole's data sets, in memory: no files, one id map, our split labels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -32,6 +32,7 @@ class Tables:
         time: ``[n]`` or None.
         user, item: feature tables or None.
         types: column -> "token", "token_seq", "float" or "float_seq".
+        numbers: column -> tokens in the order of their numbers from 1, where these are given.
     """
 
     inter: pd.DataFrame
@@ -40,6 +41,16 @@ class Tables:
     user: pd.DataFrame | None = None
     item: pd.DataFrame | None = None
     types: Mapping[str, str] = field(default_factory=dict)
+    numbers: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+def numbers_of(dataset: Any) -> dict[str, list[str]]:
+    """Every token column of a data set's tables -> its tokens in the order of their numbers from 1."""
+    tables = dataset.tables
+    frames = [t for t in (tables.inter, tables.user, tables.item) if t is not None]
+    names = dict.fromkeys(c for frame in frames for c in frame.columns)
+    tokens = [c for c in names if tables.types.get(c, "token").startswith("token")]
+    return {c: [str(t) for t in dataset.field2id_token[c][1:]] for c in tokens}
 
 
 def make_dataset(config: SafeConfig, tables: Tables) -> Any:
@@ -92,6 +103,14 @@ class InMemory(Dataset):
 
     def _data_filtering(self) -> None:
         """Checks and filters lie in recunlearn.data."""
+
+    def _remap(self, remap_list: list[Any]) -> None:
+        """Number tokens in order of appearance, after those whose numbers are given."""
+        name = next((f for _, f, _ in remap_list if f in self.tables.numbers), None)
+        if name is not None:
+            given = pd.DataFrame({name: list(self.tables.numbers[name])}, dtype=object)
+            remap_list = [(given, name, FeatureType.TOKEN), *remap_list]
+        super()._remap(remap_list)
 
     def _side(self, table: pd.DataFrame | None, source: Any, key: str) -> pd.DataFrame | None:
         loaded = None if table is None else self._table(table, source)

@@ -15,7 +15,7 @@ from recunlearn.foundation.errors import CheckpointError, RecunlearnError, Usage
 from recunlearn.foundation.settings import ScoreSettings, make_settings
 from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
 from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
-from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
+from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
 from recunlearn.subjects.recbole.parameters import FORMAT, epochs_of
 from recunlearn.subjects.recbole.resume import discard
@@ -82,7 +82,7 @@ def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, An
     state = {k: v.detach().cpu().contiguous().clone() for k, v in subject.model.state_dict().items()}
     with atomic_folder(folder) as temporary:
         save_file(state, temporary / WEIGHTS)
-        id_map = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
+        id_map = _id_map(bundle)
         write_json(temporary / ID_MAP, id_map)
         subject.weights_hash = file_hash(temporary / WEIGHTS)
         manifest = {
@@ -99,6 +99,15 @@ def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, An
             "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "numpy", "lightning")},
         }
         write_json(temporary / MANIFEST, manifest)
+
+
+def _id_map(bundle: Bundle) -> dict[str, Any]:
+    """Ids of users and items by number; all tokens by number where data can no longer give them."""
+    id_map: dict[str, Any] = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
+    if bundle.facts.get("numbering") != STORED:
+        return id_map
+    ids = ("user_id", "item_id")
+    return {**id_map, "features": {c: t for c, t in bundle.numbers.items() if c not in ids}}
 
 
 def _plain(bundle: Bundle) -> dict[str, Any]:
@@ -120,7 +129,7 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
     manifest = _manifest(folder)
     check_same_data(folder, manifest, interactions.name, interactions.hash)
     weights = _weights(folder, manifest)
-    bundle = _bundle(interactions, manifest, resolve_device(device))
+    bundle = _bundle(folder, interactions, manifest, resolve_device(device))
     _check_id_map(folder, manifest, bundle)
     model, _ = prepare(bundle)
     try:
@@ -186,19 +195,32 @@ def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tenso
         raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). {_again(folder)}") from None
 
 
-def _bundle(interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
+def _bundle(folder: Path, interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
     """Prepare the data as the model saw them: by our split, or by RecBole's own for an imported model."""
     if _is_imported(manifest):
         bundle = bundle_as_written(interactions, manifest["recbole_settings"], device=device)
         return replace(bundle, facts={**bundle.facts, "imported": manifest["imported"]})
-    return make_bundle(interactions, _settings(manifest), device=device)
+    numbers = _numbers(folder, manifest) if manifest.get("numbering") == STORED else None
+    return make_bundle(interactions, settings_of(manifest), device=device, numbers=numbers)
+
+
+def _numbers(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Tokens by number, from the id map."""
+    try:
+        stored = read_json(folder / ID_MAP)
+        if content_hash(stored) != manifest["id_map_hash"]:
+            raise ValueError
+        return {"user_id": stored["users"], "item_id": stored["items"], **stored["features"]}
+    except (RecunlearnError, KeyError, TypeError, ValueError):
+        raise CheckpointError(f"{folder / ID_MAP} is damaged. {_again(folder)}") from None
 
 
 def _is_imported(manifest: Any) -> bool:
     return isinstance(manifest, dict) and manifest.get("split") == SPLIT
 
 
-def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:
+def settings_of(manifest: Mapping[str, Any]) -> ScoreSettings:
+    """Settings that a model of ours was trained with, from its facts or its manifest."""
     training = {k: manifest[k] for k in ("params", "epochs", "patience")}
     values = {"dataset": manifest["data"], **{n: manifest.get(n) for n in ("model", "seed", "min_rating")}}
     return make_settings(
@@ -207,7 +229,7 @@ def _settings(manifest: Mapping[str, Any]) -> ScoreSettings:
 
 
 def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> None:
-    id_map = {"users": bundle.users.tolist(), "items": bundle.items.tolist()}
+    id_map = _id_map(bundle)
     try:
         stored = read_json(folder / ID_MAP)
     except RecunlearnError:

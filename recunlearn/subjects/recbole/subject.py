@@ -180,6 +180,11 @@ class RecBoleSubject:
             return copy.deepcopy(model)
         return with_population_rows(model, tables, entities, len(self.entities))
 
+    def tables(self, model: nn.Module, column: str) -> Mapping[str | None, int]:
+        """Tables that the score reads at the numbers in ``column`` -> row of number 0; None: computed."""
+        lookups, batch = self._watched(model)
+        return tables_at(lookups, batch, column) if column in batch.columns else {}
+
     def interactions(self) -> tuple[IntArray, IntArray]:
         """Users and items of the training rows (those with label 1 where rows have labels), from 0."""
         user, item = self.samples.user.astype(np.int64) - 1, self.samples.item.astype(np.int64) - 1

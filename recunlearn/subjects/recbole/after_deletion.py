@@ -1,0 +1,114 @@
+"""A model on its data after users were deleted: others keep their numbers, the deleted leave tombstones."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from recunlearn.data.interactions import Interactions
+from recunlearn.data.tombstones import is_tombstone, tombstone
+from recunlearn.foundation.errors import UsageError
+from recunlearn.subjects.recbole.as_written import SPLIT
+from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
+from recunlearn.subjects.recbole.evaluation import evaluate, popularity
+from recunlearn.subjects.recbole.scoring import clear_caches
+from recunlearn.subjects.recbole.store import settings_of
+from recunlearn.subjects.recbole.subject import RecBoleSubject
+from recunlearn.subjects.recbole.training import prepare
+from recunlearn.subjects.recbole.vectors import bundle_of
+
+_OF_ITEMS = "item_id"
+
+
+def after_deletion(subject: RecBoleSubject, model: nn.Module, interactions: Interactions) -> RecBoleSubject:
+    """Model that has unlearned, as a subject of the data without the deleted; save it by ``save_subject``.
+
+    Ids of deleted users, and values of user features that nobody else has, become tombstones in the id map,
+    and their rows the mean over the rows of the others: nothing of the person is left but a number.
+
+    Args:
+        subject: the model before, on the data before.
+        model: the unlearned model, of the subject's form or plain tables.
+        interactions: the data after the deletion, as :func:`recunlearn.data.tombstones.survivors` returns.
+
+    Raises:
+        UsageError: an imported model, whose split depends on all rows of its data.
+    """
+    before = bundle_of(subject.bundle, model)
+    if before.facts["split"] == SPLIT:
+        raise UsageError(
+            f"The model {before.facts['model']} was imported with RecBole's own random split, which changes "
+            "when users are deleted. Train it here (score-users --model) and delete from that model."
+        )
+    bundle = make_bundle(
+        interactions,
+        settings_of({**before.facts, "data": interactions.name}),
+        device=str(before.config["device"]),
+        numbers=_numbers_after(before, interactions),
+    )
+    fresh, _ = prepare(bundle)
+    fresh.load_state_dict(model.state_dict())
+    phases = ("valid", "test")
+    made = RecBoleSubject(
+        bundle, fresh, epochs=subject.epochs, metrics={}, popularity_metrics={}, weights_hash=""
+    )
+    _reset_rows(made)
+    made.metrics = {p: evaluate(bundle, made.model, p) for p in phases}
+    made.popularity_metrics = {p: popularity(bundle, p) for p in phases}
+    return made
+
+
+def _numbers_after(before: Bundle, interactions: Interactions) -> dict[str, list[str]]:
+    """Tokens by number; those that went with the deleted are tombstones."""
+    alive = {"user_id": set(interactions.users.tolist()), **_user_tokens(interactions)}
+    return {
+        column: [
+            token
+            if column not in alive or token in alive[column] or is_tombstone(token)
+            else tombstone(number)
+            for number, token in enumerate(tokens, 1)
+        ]
+        for column, tokens in before.numbers.items()
+    }
+
+
+def _user_tokens(interactions: Interactions) -> dict[str, set[str]]:
+    table = interactions.user_features
+    if table is None:
+        return {}
+    found: dict[str, set[str]] = {}
+    for column in table.columns[1:]:
+        texts = table[column].astype(str)
+        sequence = interactions.feature_types.get(column) == "token_seq"
+        # RecBole gives the empty text a number of its own, whether anybody has it or not.
+        found[column] = {"", *(t for text in texts for t in (text.split() if sequence else [text]))}
+    return found
+
+
+def _reset_rows(subject: RecBoleSubject) -> None:
+    """Give rows of tombstones the mean of the others' rows in every table that has one."""
+    model: Any = subject.model
+    state: Mapping[str, Tensor] = dict(model.named_parameters())
+    for column, tokens in subject.bundle.numbers.items():
+        gone = np.array([is_tombstone(token) for token in tokens])
+        if column == _OF_ITEMS or not gone.any():
+            continue
+        dead = torch.from_numpy(gone)
+        for name, offset in _tables(subject, column, len(tokens), state).items():
+            with torch.no_grad():
+                rows = state[name][offset + 1 : offset + 1 + len(tokens)]
+                place = dead.to(rows.device)
+                rows[place] = rows[~place].mean(0) if not gone.all() else 0.0
+    clear_caches(model)
+
+
+def _tables(subject: RecBoleSubject, column: str, count: int, state: Mapping[str, Tensor]) -> dict[str, int]:
+    """Parameters with a row for each token of a column -> row of number 0."""
+    found = dict(subject.tables(subject.model, column))
+    named = {name: offset for name, offset in found.items() if name is not None}
+    if None in found or (not named and column == "user_id"):
+        # A graph model reads what it computed; what it computes from has a row for each user.
+        named |= {n: 0 for n, p in state.items() if p.dim() == 2 and len(p) == count + 1 and "user" in n}
+    return named
