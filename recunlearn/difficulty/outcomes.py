@@ -1,5 +1,7 @@
 """How hard each probed entity was to unlearn: three definitions of the outcome."""
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -66,3 +68,53 @@ def hardness(outcomes: Outcomes, kind: str) -> Array:
     else:
         raise UsageError(f"Unknown outcome {kind!r}. Allowed: {', '.join(OUTCOMES)}.")
     return np.where(measurable(outcomes, kind), value, np.nan)
+
+
+def combined(parts: Sequence[Outcomes]) -> Outcomes:
+    """Outcomes of entities that were probed apart, as if in one probe: same methods, seeds, retrained models.
+
+    Noise is pooled over entities. What belongs to a single probe (budgets, settings) is left out.
+
+    Raises:
+        ValueError: methods, seeds or the number of retrained models differ.
+    """
+    first = parts[0]
+    if any(
+        (p.methods, p.seeds, len(p.loss_retrained)) != (first.methods, first.seeds, len(first.loss_retrained))
+        for p in parts
+    ):
+        raise ValueError("the probes have other methods, seeds or numbers of retrained models")
+    sizes = [len(p.entities) for p in parts]
+    return Outcomes(
+        np.concatenate([p.entities for p in parts]),
+        first.methods,
+        first.seeds,
+        np.concatenate([p.loss_before for p in parts]),
+        np.concatenate([p.loss_after for p in parts], axis=2),
+        np.concatenate([p.loss_retrained for p in parts], axis=1),
+        np.concatenate([p.loss_population for p in parts]),
+        noise=float(np.sqrt(np.average([p.noise**2 for p in parts], weights=sizes))),
+    )
+
+
+def part(
+    outcomes: Outcomes,
+    *,
+    rows: NDArray[np.int64] | None = None,
+    methods: Sequence[str] | None = None,
+    runs: Sequence[int] | None = None,
+) -> Outcomes:
+    """Outcomes of some entities (rows), methods (names) and unlearning runs (places in ``seeds``)."""
+    chosen = np.arange(len(outcomes.entities)) if rows is None else rows
+    kept = np.array([outcomes.methods.index(m) for m in (methods or outcomes.methods)], dtype=np.int64)
+    places = np.arange(len(outcomes.seeds)) if runs is None else np.array(runs, dtype=np.int64)
+    return replace(
+        outcomes,
+        entities=outcomes.entities[chosen],
+        methods=tuple(outcomes.methods[k] for k in kept),
+        seeds=tuple(outcomes.seeds[k] for k in places),
+        loss_before=outcomes.loss_before[chosen],
+        loss_after=outcomes.loss_after[np.ix_(kept, places, chosen)],
+        loss_retrained=outcomes.loss_retrained[:, chosen],
+        loss_population=outcomes.loss_population[chosen],
+    )

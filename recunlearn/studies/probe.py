@@ -57,11 +57,13 @@ class Probed:
 
     Args:
         outcomes: losses.
-        retrained: what :class:`Also` found of each retrained model.
+        original: what :class:`Also` found of the original model.
+        retrained: the same of each retrained model.
         unlearned: the same of each method's runs, in the order of the seeds.
     """
 
     outcomes: Outcomes
+    original: Arrays
     retrained: Sequence[Arrays]
     unlearned: Mapping[str, Sequence[Arrays]]
 
@@ -178,7 +180,10 @@ def probed(
         noise=noise,
         settings=_record(settings, seed, budgets),
     )
-    return Probed(outcomes, found, unlearned)
+    original: Arrays = {}
+    if also is not None:
+        original = study.pieces.get("original", lambda: also.of_unlearned(subject.model, found))
+    return Probed(outcomes, original, found, unlearned)
 
 
 def retraining_noise(losses: Array) -> float:
