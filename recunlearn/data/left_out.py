@@ -1,7 +1,7 @@
 """What was deleted from each data set: keyed hashes of users, and rows of the packaged log left out."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -105,7 +105,7 @@ def keep_rows(interactions: Interactions, keep: NDArray[np.bool_]) -> Interactio
     """
     rows = np.flatnonzero(keep)
     arrays = {c: v[rows] for c in ("rating", "time", "split") if (v := getattr(interactions, c)) is not None}
-    built = build_interactions(
+    return build_interactions(
         interactions.name,
         pd.Series(
             pd.Categorical.from_codes(interactions.user[rows], pd.Index(interactions.users.astype(object)))
@@ -118,7 +118,6 @@ def keep_rows(interactions: Interactions, keep: NDArray[np.bool_]) -> Interactio
         item_features=_features(interactions, "item"),
         card=interactions.card,
     )
-    return replace(built, feature_types=dict(interactions.feature_types))
 
 
 def _features(interactions: Interactions, side: str) -> Features | None:
@@ -126,4 +125,4 @@ def _features(interactions: Interactions, side: str) -> Features | None:
     if table is None:
         return None
     known = interactions.feature_types
-    return table, {c: known[c] for c in table.columns if c in known}
+    return table, {c: known.get(c, "token") for c in table.columns}

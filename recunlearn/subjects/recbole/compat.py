@@ -145,6 +145,7 @@ __all__ = [
     "init_seed",
     "make_config",
     "model_class",
+    "plain_config",
     "quiet",
     "recbole_version",
     "with_seed",
@@ -198,6 +199,17 @@ def with_values(config: SafeConfig, **values: Any) -> SafeConfig:
     other = object.__new__(SafeConfig)
     other.__dict__.update(config.__dict__)
     other.final_config_dict = {**config.final_config_dict, **values}
+    return other
+
+
+def plain_config(config: SafeConfig, **values: Any) -> Config:
+    """Copy of the settings in RecBole's own class, for files that RecBole reads without this program."""
+    other = object.__new__(Config)
+    other.__dict__.update(config.__dict__)
+    other.final_config_dict = {**config.final_config_dict, **values}
+    other.dataset = other.final_config_dict["dataset"]
+    for name in ("file_config_dict", "variable_config_dict", "cmd_config_dict", "external_config_dict"):
+        setattr(other, name, {})
     return other
 
 
