@@ -131,6 +131,7 @@ def _budgets(told: Told) -> Iterator[Grid]:
             model,
             method,
             f"{b.learning_rate:.2g}",
+            NONE if b.gamma is None else f"{b.gamma:.2g}",
             str(b.steps),
             NONE if b.reached is None else "yes" if b.reached else "no",
             str(len(b.trials)),
@@ -140,7 +141,7 @@ def _budgets(told: Told) -> Iterator[Grid]:
         if b.learning_rate is not None
     ]
     if rows:
-        head = ("model", "method", "learning rate", "steps", "reached", "trials", "seconds")
+        head = ("model", "method", "learning rate", "γ", "steps", "reached", "trials", "seconds")
         yield Grid("Budgets, tuned once on a random set of their own", head, tuple(rows), 2)
 
 

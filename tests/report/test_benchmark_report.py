@@ -46,7 +46,7 @@ def frame():
 
 @pytest.fixture(scope="module")
 def told(frame):
-    budgets = {("BPR", "NPO"): Budget(0.001, 12, 0.5, 0.9, True), ("BPR", "SISA"): Budget()}
+    budgets = {("BPR", "NPO"): Budget(0.001, 12, 0.5, 0.9, True, gamma=0.25), ("BPR", "SISA"): Budget()}
     facts = {"command": "python cli.py benchmark <&>"}
     lost = [("BPR", "Odd", "Odd cannot | do this.")]
     flags = {("BPR", "NPO"): {"over-forgetting (loss)": 2}}
@@ -62,7 +62,7 @@ def test_tables_hold_the_figures(told):
     assert against[1][:3] == ("SISA", "hard", "+4.0")
     assert against[0][7] == "−0.12"
     budgets = next(g for title, g in by_title.items() if title.startswith("Budgets"))
-    assert budgets.rows == (("BPR", "NPO", "0.001", "12", "yes", "0", "0"),)
+    assert budgets.rows == (("BPR", "NPO", "0.001", "0.25", "12", "yes", "0", "0"),)
     assert by_title["Not done"].rows == (("BPR", "Odd", "Odd cannot | do this."),)
 
 

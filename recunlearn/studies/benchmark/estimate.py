@@ -1,6 +1,5 @@
 """What a benchmark will take, from a few timed steps: nothing is trained and nothing is written."""
 
-import copy
 import time
 from dataclasses import dataclass, field
 
@@ -15,14 +14,12 @@ from recunlearn.studies.benchmark.locks import read_plain
 from recunlearn.studies.benchmark.plan import Plan
 from recunlearn.studies.fold_in import FoldIn
 from recunlearn.studies.measuring import Setting, measure
+from recunlearn.studies.training_time import epoch_seconds
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.recbole.parameters import epochs_of
 from recunlearn.subjects.recbole.store import load_subject, untrained_subject
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.unlearning.registry import make
-
-STEPS = 4
-"""Training steps timed."""
 
 
 @dataclass
@@ -87,7 +84,7 @@ def estimate(plan: Plan, jobs: int) -> Estimate:
 def _add(found: Estimate, model: str) -> None:
     plan = found.plan
     subject, epochs = _subject(plan, model)
-    training = epochs * _epoch_seconds(subject)
+    training = epochs * epoch_seconds(subject)
     size = max(1, round(plan.settings.fraction * len(subject.entities)))
     forget = np.flatnonzero(subject.n_samples() > 0)[:: -(-len(subject.entities) // size)].astype(np.int64)
     began = time.perf_counter()
@@ -148,11 +145,13 @@ def _method(
 def _budget(plan: Plan, model: str, method: str, tuned: bool) -> str:
     stored = (read_plain(plan.budget_path(model, method)) or {}).get("budget", {})
     if stored.get("steps"):
-        return f"{stored['steps']} steps at {stored['learning_rate']:.2g}"
+        gamma = "" if stored.get("gamma") is None else f", γ {stored['gamma']:.2g}"
+        return f"{stored['steps']} steps at {stored['learning_rate']:.2g}{gamma}"
     if not tuned:
         return "nothing to tune"
-    centre = centre_of(method, plan.settings.methods.get(method, {}))
-    return f"to be tuned in {plan.settings.trials} trials from a learning rate of {centre:.2g}"
+    rate, gamma = centre_of(method, plan.settings.methods.get(method, {}))
+    weight = "" if gamma is None else f" and γ {gamma:.2g}"
+    return f"to be tuned in {plan.settings.trials} trials from a learning rate of {rate:.2g}{weight}"
 
 
 def _subject(plan: Plan, model: str) -> tuple[RecBoleSubject, int]:
@@ -163,19 +162,3 @@ def _subject(plan: Plan, model: str) -> tuple[RecBoleSubject, int]:
         subject = load_subject(keys.model, interactions, device="cpu")
         return subject, subject.epochs
     return untrained_subject(interactions, keys.settings), epochs_of(keys.settings)
-
-
-def _epoch_seconds(subject: RecBoleSubject) -> float:
-    """Forward and backward pass over as many samples as an epoch has; the first step is not counted."""
-    model = copy.deepcopy(subject.model)
-    size = int(subject.bundle.config["train_batch_size"])
-    size = max(1, min(size, int(subject.n_samples().sum())))
-    generator = torch.Generator().manual_seed(0)
-    everyone = np.flatnonzero(subject.n_samples() > 0).astype(np.int64)
-    marks = []
-    for _ in range(1 + STEPS):
-        batch = subject.draw(everyone, size, generator, negatives=True)
-        (-subject.log_likelihood(model, batch).mean()).backward()
-        marks.append(time.perf_counter())
-    steps = -(-int(subject.n_samples().sum()) // size)
-    return (marks[-1] - marks[0]) / STEPS * steps

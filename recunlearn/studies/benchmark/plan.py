@@ -17,7 +17,7 @@ from recunlearn.studies.keys import Keys, keys_for
 from recunlearn.unlearning.registry import find, known
 from recunlearn.unlearning.stepwise import LoopSettings
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same settings would no longer make the same table."""
 PACKAGES = ("recunlearn", "recbole", "torch", "numpy")
 REFERENCE_SEEDS = 1000

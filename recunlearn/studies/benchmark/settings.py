@@ -55,7 +55,7 @@ class BenchmarkSettings(Settings):
     membership: int = Field(default=8, ge=0, le=256)
     """Reference models of membership inference, an even number; 0: none."""
     trials: int = Field(default=5, ge=1, le=50)
-    """Learning rates tried for every method that has one."""
+    """Settings tried for every method that takes steps: weights of the forget loss, learning rates."""
     most_steps: int = Field(default=300, ge=1)
     """Most steps of a trial, and so of a budget."""
     fold_in_steps: int = Field(default=80, ge=1)
