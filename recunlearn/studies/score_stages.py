@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import version
 from typing import Any
 
@@ -26,6 +27,7 @@ from recunlearn.studies.losses import BATCH, entity_losses
 from recunlearn.studies.methods import find
 from recunlearn.studies.pool import draw_pool
 from recunlearn.studies.probe import probe
+from recunlearn.studies.residual import residual_columns
 from recunlearn.studies.scoring import Listener
 from recunlearn.subjects.recbole.store import load_subject, train_subject, untrained_subject
 from recunlearn.subjects.recbole.subject import RecBoleSubject
@@ -72,8 +74,12 @@ def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
     with clock("scores"):
         scores = score(circuits, anchors, settings.similarity, seed=settings.seed)
         table = _table(subject, circuits, scores, _losses(subject, settings.seed))
+        columns, residual = residual_columns(
+            circuits, outcomes, table, settings.anchors.methods, say, seed=settings.seed
+        )
     _warn_about_scores(circuits, anchors, say)
-    return table, _summary(keys, subject, circuits, anchors, outcomes, table, warnings, clock.seconds)
+    summary = _summary(keys, subject, circuits, anchors, outcomes, table, warnings, clock.seconds)
+    return pd.concat([table, columns], axis=1), summary | {"predicted_residual": residual}
 
 
 class Clock:
@@ -122,7 +128,7 @@ def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
         )
         return trace(engine, seed=settings.seed, advance=listener.stage("Tracing circuits", total))
 
-    return _kept(Circuits, keys.circuits, run)
+    return _kept(Circuits, keys.circuits, run, settings.dataset)
 
 
 def anchored(keys: Keys, subject: RecBoleSubject, listener: Listener) -> tuple[Anchors, Outcomes | None]:
@@ -138,20 +144,22 @@ def anchored(keys: Keys, subject: RecBoleSubject, listener: Listener) -> tuple[A
 
     options: dict[str, Any] = {"seed": settings.seed, "folder": parts, "progress": progress}
     if settings.anchors.source == "bilevel":
-        return _kept(Anchors, keys.probe, lambda: bilevel(subject, settings.anchors, **options)), None
+        make = lambda: bilevel(subject, settings.anchors, **options)  # noqa: E731
+        return _kept(Anchors, keys.probe, make, settings.dataset), None
     run = lambda: probe(subject, settings.anchors, say=listener.say, training_progress=False, **options)  # noqa: E731
-    outcomes = _kept(Outcomes, keys.probe, run)
+    outcomes = _kept(Outcomes, keys.probe, run, settings.dataset)
     return choose_anchors(outcomes, settings.anchors), outcomes
 
 
-def _kept(kind: type[Any], folder: Any, run: Callable[[], Any]) -> Any:
-    """Read a record, or make and store it; a damaged one is made anew."""
+def _kept(kind: type[Any], folder: Any, run: Callable[[], Any], dataset: str) -> Any:
+    """Read a record, or make and store it with the name of its data set; a damaged one is made anew."""
     if (folder / "manifest.json").is_file():
         try:
             return load_record(kind, folder)
         except RecunlearnError:
             pass
     record = run()
+    record = replace(record, settings={**record.settings, "dataset": dataset})
     save_record(record, folder)
     return record
 
