@@ -69,6 +69,11 @@ class Candidates:
         free = int(self.eligible().sum())
         if not 0 < fraction < 1:
             raise UsageError(f"The fraction must lie between 0 and 1, but got {fraction:g}.")
+        if free < 2:
+            raise UsageError(
+                f"Only {free} of {len(self.entities)} users have training interactions and a score and are "
+                "no anchors, so there is nobody to draw sets from. Score with fewer anchors, or more data."
+            )
         size = round(fraction * everyone)
         if size < 1:
             raise UsageError(

@@ -3,7 +3,7 @@
 import re
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -169,9 +169,12 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
 
 
 def _fields(kind: type[BaseModel], path: tuple[Any, ...]) -> list[str]:
+    """Names of the settings at a place, also inside tuples and tables of settings (``grid.0``)."""
+    at: Any = kind
     for part in path:
-        annotation = kind.model_fields[part].annotation
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return []
-        kind = annotation
-    return list(kind.model_fields)
+        if isinstance(at, type) and issubclass(at, BaseModel):
+            at = at.model_fields[part].annotation
+        else:
+            inner = [a for a in get_args(at) if isinstance(a, type) and issubclass(a, BaseModel)]
+            at = inner[0] if inner else None
+    return list(at.model_fields) if isinstance(at, type) and issubclass(at, BaseModel) else []

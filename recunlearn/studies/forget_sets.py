@@ -49,8 +49,30 @@ def read_scores(path: Path) -> tuple[pd.DataFrame, dict[str, Any] | None]:
             f"{file} is no score table: the column{'s' * (len(missing) > 1)} {', '.join(missing)} "
             f"{'are' if len(missing) > 1 else 'is'} missing. Give a file that score-users wrote."
         )
+    _check_columns(table, file)
     summary = file.parent / "summary.json"
     return table, read_json(summary) if summary.is_file() else None
+
+
+def _check_columns(table: pd.DataFrame, file: Path) -> None:
+    """Refuse a table that was changed by hand into something that no score table is."""
+    twice = table["user_id"].astype(str).duplicated()
+    if twice.any():
+        raise DataError(f"{file} is no score table: {int(twice.sum())} of its rows repeat a user.")
+    if not len(table):
+        raise DataError(f"{file} is a score table without users. Run score-users again.")
+    for column in ("n_interactions", "cud", "mean_item_popularity"):
+        values = pd.to_numeric(table[column], errors="coerce")
+        wrong = values.isna() & table[column].notna() & (table[column].astype(str) != "")
+        if column == "n_interactions":
+            wrong |= ~(values >= 0) | (values % 1 != 0)
+        if wrong.any() or np.isinf(values).any():
+            row = int(np.flatnonzero(wrong | np.isinf(values))[0])
+            kind = "count" if column == "n_interactions" else "number"
+            raise DataError(
+                f"{file} is no score table: {column} is '{table[column].iloc[row]}' in row {row + 1}, but a "
+                f"{kind} is expected. Run score-users again."
+            )
 
 
 def _read_csv(file: Path) -> pd.DataFrame:

@@ -141,6 +141,32 @@ def test_a_table_without_its_columns_is_named(tmp_path):
         read_scores(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ("", "is a score table without users"),
+        ("1,5,0.5,False,3\n1,5,0.5,False,3\n", "1 of its rows repeat a user"),
+        ("1,5,0.5,False,3\n2,many,0.5,False,3\n", "n_interactions is 'many' in row 2, but a count"),
+        ("1,,0.5,False,3\n", "n_interactions is '' in row 1"),
+        ("1,-5,0.5,False,3\n", "n_interactions is '-5' in row 1"),
+        ("1,5,hard,False,3\n", "cud is 'hard' in row 1, but a number"),
+        ("1,5,inf,False,3\n", "cud is 'inf' in row 1"),
+        ("1,5,0.5,False,much\n", "mean_item_popularity is 'much' in row 1"),
+    ],
+)
+def test_a_table_that_was_spoilt_by_hand_is_refused(tmp_path, rows, words):
+    head = "user_id,n_interactions,cud,is_anchor,mean_item_popularity\n"
+    (tmp_path / "scores.csv").write_text(head + rows)
+    with pytest.raises(DataError, match=words):
+        read_scores(tmp_path)
+
+
+def test_users_without_a_score_and_a_popularity_are_read(tmp_path):
+    head = "user_id,n_interactions,cud,is_anchor,mean_item_popularity\n"
+    (tmp_path / "scores.csv").write_text(head + "1,5,0.5,False,3\n2,0,,False,\n")
+    assert read_scores(tmp_path)[0]["cud"].isna().tolist() == [False, True]
+
+
 def test_changed_sets_are_refused(scores, tmp_path, run_cli):
     folder = tmp_path / "sets"
     run_cli("forget-sets", "--scores", scores, "--out", folder, "--strata", "easy", "--draws", "1")

@@ -62,6 +62,13 @@ def test_results_of_different_settings_have_different_files(tmp_path):
         ({"grid": [grid()], "methods": {"NPO": {"betta": 1}}}, "Did you mean beta?"),
         ({"grid": [grid()], "methods": {"NBO": {}}}, "Did you mean NPO?"),
         ({"grid": [grid()], "models": {"NeuMF": {}}}, "[models.NeuMF] of my.toml is of no model"),
+        (
+            {"grid": [grid(methods=["NPO"])], "methods": {"SimNPO": {}}},
+            "[methods.SimNPO] of my.toml is of no",
+        ),
+        ({"grid": [grid()], "methods": {"NPO": {"steps": 5}}}, "steps in [methods.NPO] of my.toml is tuned"),
+        ({"grid": [grid()], "fraction": 1e-5}, "means sets of 0 of 943 users"),
+        ({"grid": [grid()], "fraction": 0.7}, "means sets of 660 of 943 users"),
         ({"grid": [grid()], "dataset": "ml-100"}, "Did you mean ml-100k?"),
     ],
 )
@@ -78,6 +85,9 @@ def test_unknown_names_are_refused(values, words):
         ({"grid": [grid(methods=["NPO", "NPO"])]}, "Name each once"),
         ({"membership": 7}, "even number of 8 or more"),
         ({"referenecs": 3}, "Did you mean references?"),
+        ({"fraction": 0}, "greater than 0"),
+        ({"models": {"BPR": {"epocs": 1}}}, "Did you mean epochs?"),
+        ({"grid": [{"mehtods": ["NPO"]}]}, "Did you mean methods?"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(values, words):

@@ -1,16 +1,16 @@
 """Which cells a benchmark has, in which order, and under which names their results are stored."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from recunlearn.data.catalogue import data_hash
+from recunlearn.data.catalogue import data_hash, load_interactions
 from recunlearn.difficulty.forget_sets import check_strata
 from recunlearn.foundation.errors import UsageError, near_miss
-from recunlearn.foundation.settings import make_settings
+from recunlearn.foundation.settings import Settings, make_settings
 from recunlearn.foundation.store import content_hash
 from recunlearn.studies.benchmark.settings import BenchmarkSettings, Grid
 from recunlearn.studies.keys import Keys, keys_for
@@ -150,14 +150,44 @@ def check_names(settings: BenchmarkSettings, where: str) -> None:
         for method in grid.methods:
             find(method)
     for method, values in settings.methods.items():
-        make_settings(find(method).settings_type, values, f"[methods.{method}] of {where}")
-    named = {m for grid in settings.grid for m in grid.models}
-    for model in settings.models:
-        if model not in named:
+        kind = find(method).settings_type
+        make_settings(kind, values, f"[methods.{method}] of {where}")
+        _refuse_tuned(kind, values, f"[methods.{method}] of {where}")
+    methods = {m for grid in settings.grid for m in grid.methods or known()}
+    _refuse_idle("method", settings.methods, methods, where)
+    _refuse_idle("model", settings.models, {m for grid in settings.grid for m in grid.models}, where)
+    _check_fraction(settings, where)
+
+
+def _refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -> None:
+    """Refuse what a budget would lay its own values over."""
+    found = [name for name in ("steps", "until", "target") if name in values]
+    if found and issubclass(kind, LoopSettings):
+        raise UsageError(
+            f"{found[0]} in {where} is tuned by the benchmark and cannot be set. Leave it out; most_steps "
+            "bounds the steps."
+        )
+
+
+def _refuse_idle(what: str, tables: Iterable[str], named: set[str], where: str) -> None:
+    """Refuse settings of something that no grid has."""
+    for name in tables:
+        if name not in named:
             raise UsageError(
-                f"[models.{model}] of {where} is of no model in a grid.{near_miss(model, named)} "
+                f"[{what}s.{name}] of {where} is of no {what} in a grid.{near_miss(name, named)} "
                 f"There: {', '.join(sorted(named))}."
             )
+
+
+def _check_fraction(settings: BenchmarkSettings, where: str) -> None:
+    """Refuse sets of nobody, or of so many that none fits, before anything is trained."""
+    users = len(load_interactions(settings.dataset).users)
+    size = round(settings.fraction * users)
+    if not 1 <= size <= users // 2:
+        raise UsageError(
+            f"fraction = {settings.fraction:g} in {where} means sets of {size} of {users} users, but sets of "
+            f"1 to {users // 2} can be drawn."
+        )
 
 
 def as_plain(cell: Cell) -> Mapping[str, Any]:

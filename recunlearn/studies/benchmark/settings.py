@@ -46,7 +46,7 @@ class BenchmarkSettings(Settings):
     """Ratings below are no positives; None: every rating is one."""
     seed: int = Field(default=0, ge=0, lt=2**30)
     """First seed; the k-th training has ``seed + k``."""
-    fraction: float = 0.05
+    fraction: float = Field(default=0.05, gt=0, lt=1)
     """Share of the users in every forget set."""
     matched: bool = True
     """Whether sets have equal interaction counts."""
