@@ -47,13 +47,21 @@ class Goal:
         return (loss - self.start) / (self.target - self.start) if math.isfinite(loss) else -math.inf
 
 
-def forget_goal(subject: Subject, forget: IntArray, target: float | None, *, most: int, seed: int) -> Goal:
+def forget_goal(
+    subject: Subject,
+    forget: IntArray,
+    target: float | None,
+    *,
+    most: int,
+    seed: int,
+    looked: int = LOOKED_SAMPLES,
+) -> Goal:
     """Goal at ``target``, or at the loss of strangers: the original model with population-mean vectors.
 
     Raises:
         UsageError: the target is not above the loss that the original model has already.
     """
-    look = MeanLoss(subject, forget, seed)
+    look = MeanLoss(subject, forget, seed, samples=looked)
     start = look(subject.model)
     end = look(subject.population_rows(subject.model, forget)) if target is None else target
     if not end > start:

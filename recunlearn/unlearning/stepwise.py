@@ -14,7 +14,7 @@ from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import IntArray, Subject
 from recunlearn.unlearning.contract import Cost, Progress, Unlearned
 from recunlearn.unlearning.draws import Draws, Pair
-from recunlearn.unlearning.goal import forget_goal
+from recunlearn.unlearning.goal import LOOKED_SAMPLES, forget_goal
 from recunlearn.unlearning.journal import Journal
 from recunlearn.unlearning.loop import Run, peak_memory
 from recunlearn.unlearning.request import FAMILIES, check_family, checked, rest_of
@@ -37,6 +37,8 @@ class LoopSettings(Settings):
     """``stranger``: stop at the mean loss that population-mean vectors have; ``steps``: take all steps."""
     target: float | None = None
     """Mean loss of the forgotten to stop at instead."""
+    looked: int = Field(default=LOOKED_SAMPLES, ge=1)
+    """Most interactions of each forgotten user whose loss tells when to stop."""
     clip: float | None = Field(default=None, gt=0)
     """Largest norm of the gradient; None: any."""
     optimiser: Literal["adam", "sgd"] = "adam"
@@ -164,7 +166,7 @@ class Stepwise(ABC):
         s = self.settings
         goal = None
         if s.until == "stranger" or s.target is not None:
-            goal = forget_goal(subject, forget, s.target, most=s.steps, seed=seed)
+            goal = forget_goal(subject, forget, s.target, most=s.steps, seed=seed, looked=s.looked)
         model = copy.deepcopy(subject.model).eval()
         model = self.adapt(subject, model, forget, seed)
         epoch = -(-int(subject.n_samples()[forget].sum()) // s.batch_size)

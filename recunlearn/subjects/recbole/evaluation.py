@@ -9,6 +9,7 @@ from torch import nn
 
 from recunlearn.evaluation.ranking import auc, log_loss
 from recunlearn.subjects.recbole.bundle import Bundle
+from recunlearn.subjects.recbole.compat import ModelType
 from recunlearn.subjects.recbole.ranking import RankingTask, labelled_metrics, predictions
 
 
@@ -25,16 +26,20 @@ def evaluate(bundle: Bundle, model: nn.Module, phase: str) -> dict[str, float]:
     return labelled_metrics(model, part) if bundle.labelled else _task(bundle, phase).evaluate(model)
 
 
-def per_user(bundle: Bundle, model: nn.Module) -> dict[str, NDArray[np.float64]]:
+def per_user(
+    bundle: Bundle, model: nn.Module, users: NDArray[np.int64] | None = None
+) -> dict[str, NDArray[np.float64]]:
     """Metrics of the test part by user, in the order of ``bundle.users``: name -> ``[n]``, NaN without rows.
 
     Rankings: Recall and NDCG at 10 and 20. Labels: each user's log loss, and AUC where both labels occur.
+    ``users`` (from 0) spares the ranking for all others, who are NaN or, in sequential and labelled models,
+    measured all the same.
     """
     if not len(bundle.test):
         return {}
     if bundle.labelled:
         return _labelled_per_user(bundle, model)
-    task = _task(bundle, "test")
+    task = _task(bundle, "test") if users is None else _task_of_some(bundle, users)
     table = task.per_user(model)
     names = [c for c in table.columns if c.startswith(("recall@", "ndcg@"))]
     return {c: _by_user(task.user - 1, table[c].to_numpy(), len(bundle.users)) for c in names}
@@ -75,6 +80,15 @@ def _task(bundle: Bundle, phase: Any) -> RankingTask:
     if phase not in bundle.tasks:
         bundle.tasks[phase] = RankingTask(bundle.train, bundle.valid, bundle.test, phase)
     return bundle.tasks[phase]
+
+
+def _task_of_some(bundle: Bundle, users: NDArray[np.int64]) -> RankingTask:
+    """Ranking of the test part for some users."""
+    if bundle.config["MODEL_TYPE"] == ModelType.SEQUENTIAL:
+        return _task(bundle, "test")
+    user, item = (bundle.test.inter_feat[name].numpy() for name in ("user_id", "item_id"))
+    some = np.isin(user - 1, users)
+    return RankingTask(bundle.train, bundle.valid, bundle.test, "test", positives=(user[some], item[some]))
 
 
 class _LikedShare(nn.Module):

@@ -1,0 +1,1 @@
+"""Deletion requests: from a file of users to a verified receipt."""

@@ -1,0 +1,72 @@
+"""Requests against the data: which can be carried out, which are done already, and which name nobody."""
+
+from collections.abc import Sequence
+
+from recunlearn.data.catalogue import load_interactions
+from recunlearn.data.tombstones import is_deleted, survivors
+from recunlearn.deletion.ledger import Ledger
+from recunlearn.deletion.request import Request
+from recunlearn.foundation.errors import near_miss
+
+MOST_NAMED = 10
+
+
+def check_known(
+    dataset: str, requests: Sequence[Request], ledger: Ledger
+) -> tuple[list[Request], list[Request], list[Request]]:
+    """Requests that can be carried out, those whose users were deleted already, and unknown ones."""
+    data = load_interactions(dataset)
+    users, items = set(data.users.tolist()), set(data.items.tolist())
+    fine, gone, unknown = [], [], []
+    for request in requests:
+        there = (request.user is None or request.user in users) and (
+            request.item is None or request.item in items
+        )
+        if there and (request.scope == "user" or request.erasure.rows(data).any()):
+            fine.append(request)
+        elif _is_gone(dataset, request, ledger):
+            gone.append(request)
+        else:
+            unknown.append(request)
+    return fine, gone, unknown
+
+
+def _is_gone(dataset: str, request: Request, ledger: Ledger) -> bool:
+    if ledger.erased(dataset, ledger.who(dataset, request)) is not None:
+        return True
+    return request.user is not None and is_deleted(dataset, request.user, ledger.keys.of_user(dataset))
+
+
+def check_left(dataset: str, requests: Sequence[Request]) -> None:
+    """Refuse requests that leave nothing.
+
+    Raises:
+        DataError: no interaction would be left.
+    """
+    if requests:
+        survivors(load_interactions(dataset), [r.erasure for r in requests])
+
+
+def unknown_sentence(unknown: Sequence[Request], dataset: str) -> str:
+    """Name what the data set does not have."""
+    data = load_interactions(dataset)
+    first, hint = unknown[0], ""
+    if first.user is not None and len(unknown) == 1:
+        hint = near_miss(first.user, data.users.tolist())
+    if first.user is not None and first.user[:1] in "=+@" and not hint:
+        hint = " The first looks like a formula of a spreadsheet: export the ids as text."
+    what = "1 request names" if len(unknown) == 1 else f"{len(unknown)} requests name"
+    return (
+        f"{what} nothing that the data set '{dataset}' has: {shown([_id(r) for r in unknown])}.{hint} "
+        "Correct the list, or add --on-missing skip. Nothing was entered into the ledger."
+    )
+
+
+def shown(texts: Sequence[str]) -> str:
+    """Some texts, quoted."""
+    more = f" and {len(texts) - MOST_NAMED} more" if len(texts) > MOST_NAMED else ""
+    return ", ".join(repr(t) for t in texts[:MOST_NAMED]) + more
+
+
+def _id(request: Request) -> str:
+    return " / ".join(v for v in (request.user, request.item) if v is not None)
