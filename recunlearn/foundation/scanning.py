@@ -18,6 +18,6 @@ def scan(folder: ModuleType, belongs: Callable[[type[Any]], bool]) -> dict[str, 
     found: dict[str, type[Any]] = {}
     for file in pkgutil.iter_modules(folder.__path__):
         module = importlib.import_module(f"{folder.__name__}.{file.name}")
-        kinds = [kind for _, kind in inspect.getmembers(module, inspect.isclass)]
+        kinds: list[type[Any]] = [kind for _, kind in inspect.getmembers(module, inspect.isclass)]
         found |= {k.name: k for k in kinds if k.__module__ == module.__name__ and belongs(k)}
     return dict(sorted(found.items(), key=lambda pair: pair[0].casefold()))

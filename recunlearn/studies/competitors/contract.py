@@ -56,10 +56,11 @@ class Competitor(ABC):
         """``direction`` times :meth:`values`: high = hard, ``[n]``."""
         return self.direction * self.values(subject, users, seed=seed)
 
-    def absence(self, subject: Recommender) -> str | None:
+    @classmethod
+    def absence(cls, subject: Recommender) -> str | None:
         """Why this score has no meaning for any user of ``subject``, in one sentence; None where it has."""
-        if self.needs_vectors and subject.user_vectors(subject.model) is None:
-            return f"{self.name} needs a vector of each user, and this model has none."
+        if cls.needs_vectors and subject.user_vectors(subject.model) is None:
+            return f"{cls.name} needs a vector of each user, and this model has none."
         return None
 
     @abstractmethod

@@ -20,11 +20,6 @@ def known() -> tuple[str, ...]:
     return tuple(_kinds())
 
 
-def trivial() -> tuple[str, ...]:
-    """Names of the controls, in alphabetical order."""
-    return tuple(name for name, kind in _kinds().items() if kind.trivial)
-
-
 def find(name: str) -> type[Competitor]:
     """Class of a competitor by name; its constructor takes its settings.
 

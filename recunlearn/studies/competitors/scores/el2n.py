@@ -7,7 +7,6 @@ from torch import Tensor
 from recunlearn.studies.competitors.averaging import user_means
 from recunlearn.studies.competitors.contract import Array, Competitor
 from recunlearn.subjects.contract import Batch, IntArray, Recommender
-from recunlearn.unlearning.methods.undial import own_column
 
 
 class EL2N(Competitor):
@@ -25,7 +24,7 @@ class EL2N(Competitor):
 
         def error(batch: Batch) -> Tensor:
             scores = subject.class_scores(subject.model, batch)
-            own = own_column(subject.log_likelihood(subject.model, batch), scores)
+            own = subject.predictions(batch).column
             # float64: 1 - p loses its digits where the model is sure
             away = scores.double().softmax(1)
             away.scatter_add_(1, own[:, None], away.new_full((len(own), 1), -1.0))
