@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from recunlearn.circuits.attribution import EdgeAttribution
+from recunlearn.circuits.checks import refuse_heads
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.plan import Component, ComponentPlan
 from recunlearn.subjects.contract import Batch
@@ -51,6 +52,7 @@ class Ablation:
     """
 
     def __init__(self, engine: EdgeAttribution, batch: Batch, *, rows: int = 4096) -> None:
+        refuse_heads(engine.plan, "Exact ablation", "granularity 'module'")
         self.engine, self.batch, self.plan = engine, batch, engine.plan
         self.width = max(rows // len(batch), 1)
         self.output = len(self.plan.components)

@@ -30,6 +30,7 @@ from recunlearn.circuits.checks import (
     check_plan,
     refuse_not_finite,
 )
+from recunlearn.circuits.heads import head_weights
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.path import Method, Path
 from recunlearn.circuits.plan import ComponentPlan
@@ -113,12 +114,13 @@ class EdgeAttribution:
         self.shared = False
         """Whether two segments share an operation: what autograd saved of it is then kept for both."""
         self._means: dict[str, Tensor] = {}
+        self._heads: dict[int, Tensor] = {}
         self._tables = Tables(self.model)
 
     def copy(self) -> "EdgeAttribution":
         """The same engine on a copy of the model, to run in another thread (hooks sit on modules)."""
         twin = copy.copy(self)
-        twin.model, twin._means = copy.deepcopy(self.model), {}
+        twin.model, twin._means, twin._heads = copy.deepcopy(self.model), {}, {}
         twin.modules = traced_modules(self.plan, twin.model)
         twin._tables = Tables(twin.model)
         return twin
@@ -161,6 +163,7 @@ class EdgeAttribution:
         size = internal_batch_size or len(batch)
         block = size * n_steps
         self._means.clear()
+        self._heads.clear()
         self._tables.clear()
         with frozen(self.model):
             parts = [
@@ -238,6 +241,13 @@ class EdgeAttribution:
                 low = self.replay(batch, starts, until=None if whole else straight)
                 starts |= {v: known(low.leaves[v]) for v in affine}
         return Lines(top, starts, low if whole else None)
+
+    def head_weights(self, u: int, size: int) -> Tensor:
+        """What component u, a layer over heads, does to each head's part of its input of that size."""
+        if u not in self._heads:
+            c = self.plan.components[u]
+            self._heads[u] = head_weights(self.modules[c.place], size, c.heads)
+        return self._heads[u]
 
     def ends(self, batch: Batch) -> Ends:
         """Run the metric at both ends of the path."""

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from recunlearn.circuits.checks import check_shapes
+from recunlearn.circuits.heads import edges_by_head, flows_by_head, head_terms
 from recunlearn.circuits.path import Path
 from recunlearn.circuits.sweep import Pass, edge_gradients, known
 from recunlearn.subjects.contract import Batch
@@ -63,6 +64,9 @@ class Block:
         before: tuple[Any, Tensor | None] = None, None
         for u, v, h, g in walk:
             move, steps = moves[u], g.view(n_steps, -1, *g.shape[1:])
+            if move is None and self.plan.components[u].by_head:
+                self.edges[rows, self.plan.columns[u, v, h]] = self._flow_by_head(u, run, steps)
+                continue
             if move is None:
                 if u not in speeds:
                     speeds[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
@@ -72,10 +76,21 @@ class Block:
                 key = (v, h, g.data_ptr(), g.shape)
                 before = before if before[0] == key else (key, torch.sum(steps, 0))
                 summed = known(before[1])
+                if self.plan.components[u].by_head:
+                    self.edges[rows, self.plan.columns[u, v, h]] = edges_by_head(move, summed)
+                    continue
                 total = (summed.unsqueeze(-1) if u in run.pairs else summed) * move
             self.edges[rows, self.plan.columns[u, v, h]] = self.plan.components[u].group(total)
         for v, flow in stopped.items():
             torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=self.stopped[v][rows])
+
+    def _flow_by_head(self, u: int, run: Pass, steps: Tensor) -> Tensor:
+        """Edges of all heads along their inputs' speed: ``[n_steps, B, ..., d] -> [B, heads]``."""
+        inputs = run.inputs[u].view(len(steps), -1, *run.inputs[u].shape[1:])
+        weights = self.engine.head_weights(u, inputs.shape[-1])
+        total = torch.sum(flows_by_head(weights, steps) * _differences(inputs), 0)
+        total = total.mul_((len(steps) - 1) / 2).unflatten(-1, weights.shape[:2])
+        return total.sum(-1).flatten(1, -2).sum(1)
 
     def on_path(self, i: int, rows: slice) -> Tensor:
         """Tile of a component that lies on a straight line; one row, repeated, where nobody reads it."""
@@ -96,6 +111,9 @@ class Block:
                 found.append(self.changes[i][rows])
             elif low is None:
                 found.append(None)
+            elif i in run.inputs:
+                change = run.inputs[i][-samples:] - low.inputs[i][rows]
+                found.append(head_terms(self.engine.head_weights(i, change.shape[-1]), change))
             else:
                 end = run.pairs[i] if i in run.pairs else known(leaf).detach()[-samples:]
                 found.append(end - known(low.leaves[i])[rows])

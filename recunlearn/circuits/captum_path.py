@@ -14,8 +14,11 @@ from torch import Tensor
 
 from recunlearn.circuits.attribution import EdgeAttribution, EdgeAttributions, Ends
 from recunlearn.circuits.block import speed
+from recunlearn.circuits.checks import refuse_heads
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.path import Method
+from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.circuits.subject import Traceable
 from recunlearn.circuits.sweep import edge_gradients, known
 from recunlearn.subjects.contract import Batch
 
@@ -29,6 +32,10 @@ class CaptumEdgeAttribution(EdgeAttribution):
     two quadratures. ``riemann_trapezoid`` of Captum 0.9.0 has weights that sum to (n - 1) / n; the integrand
     of ``conductance`` is scaled by n / (n - 1) to make up for it.
     """
+
+    def __init__(self, subject: Traceable, plan: ComponentPlan, **options: Any) -> None:
+        refuse_heads(plan, "path 'captum'", "path 'chunked'")
+        super().__init__(subject, plan, **options)
 
     def _block(self, batch: Batch, method: Method, n_steps: int, size: int) -> EdgeAttributions:
         parts = [self._drive(batch[at : at + size], method, n_steps) for at in range(0, len(batch), size)]

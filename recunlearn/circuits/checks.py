@@ -119,6 +119,15 @@ def check_shapes(plan: ComponentPlan, leaves: list[Tensor | None]) -> None:
             )
 
 
+def refuse_heads(plan: ComponentPlan, who: str, instead: str) -> None:
+    """Refuse a plan with layers that are split into the terms of their heads."""
+    if plan.by_head:
+        raise UsageError(
+            f"{who} does not know the terms of attention heads, but the plan has them "
+            f"('{next(iter(plan.by_head))}'). Choose {instead}."
+        )
+
+
 def refuse_not_finite(plan: ComponentPlan, leaves: list[Tensor | None], edges: Tensor) -> None:
     """Name the first component, or else the first edge, that is not a finite number.
 

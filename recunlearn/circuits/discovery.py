@@ -113,6 +113,11 @@ def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
     }
 
 
+def named_modules(model: nn.Module, hints: PlanHints) -> dict[str, nn.Module]:
+    """Modules that the hints name as components, by path."""
+    return {name: model.get_submodule(name) for name in hints.components}
+
+
 def _check(value: Tensor, samples: int) -> None:
     """A metric has one finite value a sample."""
     if not isinstance(value, Tensor):
@@ -131,7 +136,8 @@ class _Search:
     def __init__(self, model: nn.Module, hints: PlanHints, batch: Batch, clones: bool) -> None:
         self.clones, self.direct = clones, False
         self.copies: list[tuple[int, Tensor]] = []
-        self.modules = leaf_modules(model)
+        self.named = bool(hints.components)
+        self.modules = named_modules(model, hints) if self.named else leaf_modules(model)
         self.pairs = {name: len(hints.order) for name in hints.pairs if name in self.modules}
         self.hints, self.samples = hints, len(batch)
         self.columns = {address(v): name for name, v in batch.columns.items()}
@@ -149,7 +155,13 @@ class _Search:
     def watching(self) -> AbstractContextManager[Meeting]:
         """Meet the components of one forward pass."""
         return intercepted(
-            self.modules, self.on_lookup, self.on_product, self.on_module, self.tables, self.pairs
+            self.modules,
+            self.on_lookup,
+            self.on_product,
+            self.on_module,
+            self.tables,
+            self.pairs,
+            direct=self.named,
         )
 
     def on_lookup(
@@ -175,7 +187,7 @@ class _Search:
         return leaf
 
     def on_product(self, call: int, name: str, operands: list[Tensor], result: Tensor) -> Tensor:
-        grads = [t for t in operands if t.requires_grad]
+        grads = [] if self.named else [t for t in operands if t.requires_grad]
         if len(grads) < 2 or not result.requires_grad or not self._per_sample(result):
             return result
         if name == "stack":
@@ -213,7 +225,8 @@ class _Search:
         if not output.requires_grad or id(output) in self.leaves or not self._per_sample(output):
             return output
         segment = segment_of(output, self.leaves)
-        if not self._own_rows(output, segment):
+        # Components that were named are known to have rows of their own: trying that costs 7 backward passes.
+        if not self.named and not self._own_rows(output, segment):
             return output
         norm = "norm" in type(self.modules[name]).__name__.lower()
         unit = output.dim() < 3 and output.numel() == len(output)
@@ -254,7 +267,7 @@ class _Search:
         """Give every component its name, now that all are known."""
         names, attention = names_for(self.seen, end, self.hints)
         for i, c in enumerate(self.found):
-            self.found[i] = replace(c, name=names[i], attention=attention[i])
+            self.found[i] = replace(c, name=names[i], attention=attention[i] or c.heads > 1)
 
     def _cut(self, kind: Kind, place: str, call: int, tensor: Tensor, seen: Seen, table: str = "") -> Tensor:
         leaf = tensor.detach().requires_grad_()
@@ -266,7 +279,9 @@ class _Search:
         parents = seen.segment.parents
         paired = place in self.pairs and len(shape) == 2
         layout: Layout = "fields" if paired else self._layout(shape, table)
-        self.found.append(Component("", kind, place, call, shape, layout, ("",), parents, table, affine))
+        heads = self.hints.heads.get(place, 1)
+        found = Component("", kind, place, call, shape, layout, ("",), parents, table, affine, heads=heads)
+        self.found.append(found)
         return self._handed_out(leaf)
 
     def _handed_out(self, leaf: Tensor) -> Tensor:
@@ -279,8 +294,12 @@ class _Search:
         """Components that the model wrote into: autograd counts the versions of a tensor and its views."""
         return frozenset(i for i, copy in self.copies if copy._version > 0)
 
-    def labels(self, c: Component, groups: int, granularity: Granularity) -> tuple[str, ...]:
-        """Names of the groups of a component."""
+    def labels(
+        self, c: Component, groups: int, granularity: Granularity, *, sink: bool = False
+    ) -> tuple[str, ...]:
+        """Names of the groups of a component; a layer over heads has theirs as a source only."""
+        if c.heads > 1 and not sink and granularity != "module":
+            return tuple(f".head.{h}" for h in range(c.heads))
         if c.layout == "fields" and c.place in self.pairs and granularity != "module":
             return pair_labels(self.hints.order)
         if c.kind == "product" and c.call in self.pair_labels and granularity != "module":
@@ -310,7 +329,9 @@ def _with_groups(
     largest = max((c.shape[-1] for c in search.found if c.shape), default=1)
     while True:
         components = tuple(
-            replace(c, labels=search.labels(c, k, granularity), sink_labels=search.labels(c, k, sinks))
+            replace(
+                c, labels=search.labels(c, k, granularity), sink_labels=search.labels(c, k, sinks, sink=True)
+            )
             for c in search.found
         )
         plan = ComponentPlan(

@@ -1,7 +1,7 @@
 """Meet the components of a forward pass: module outputs by hooks, look-ups and products by a mode."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -26,7 +26,8 @@ GATHERED = "rows"
 OnLookup = Callable[[int, Tensor, Tensor | InputRows, Callable[[], Tensor]], Tensor]
 OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
 OnModule = Callable[..., Tensor]
-"""Called with path, number of the call, output, and the pairs of the last rows of a machine left whole."""
+"""Called with path, number of the call, output, and what is to be kept beside it: the pairs of the last rows
+of a machine left whole, or the input of a layer over heads."""
 
 
 class Meeting(TorchFunctionMode):
@@ -152,6 +153,7 @@ def intercepted(
     *,
     direct: bool = False,
     whole: int | None = None,
+    heads: Container[str] = (),
 ) -> Iterator["Meeting"]:
     """Run a forward pass with the three callbacks in place.
 
@@ -163,6 +165,7 @@ def intercepted(
         direct: an earlier pass met no computed table and no input rows: they are not looked for.
         whole: leave factorisation machines whole; the pairs of the last ``whole`` rows alone are computed and
             handed over beside the output (all pairs have one gradient, that of their sum).
+        heads: modules whose input is handed over beside the output.
     """
     calls: Counter[str] = Counter()
     fields = pairs or {}
@@ -175,6 +178,8 @@ def intercepted(
                 if whole is not None:
                     return on_module(name, call, output, pair_products(inputs[0][-whole:].detach()))
                 return on_module(name, call, pair_products(inputs[0])).sum(1)
+            if name in heads:
+                return on_module(name, call, output, inputs[0].detach())
             if isinstance(output, Tensor):
                 return on_module(name, call, output)
             if isinstance(output, tuple) and output and isinstance(output[0], Tensor):

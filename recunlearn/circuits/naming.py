@@ -108,6 +108,8 @@ class _Naming:
         return found
 
     def _module(self, i: int, c: Seen) -> str:
+        if c.path in self.hints.names:
+            return self.hints.names[c.path]
         last = c.path.rpartition(".")[2].lower()
         if i in self.attention:
             return f"attention.{self.attention[i]}.{_ATTENTION_PARTS.get(last, last)}"

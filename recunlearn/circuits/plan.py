@@ -42,6 +42,7 @@ class Component:
         attention: it belongs to an attention.
         order: columns of an input row, the most filled first: groups are runs of this order; () for others.
         sink_labels: names of the parts that it is split into as a sink of edges, as ``labels`` for sources.
+        heads: of a linear layer over so many concatenated heads, else 1.
     """
 
     name: str
@@ -57,6 +58,12 @@ class Component:
     attention: bool = False
     sink_labels: tuple[str, ...] = ("",)
     order: tuple[int, ...] = ()
+    heads: int = 1
+
+    @property
+    def by_head(self) -> bool:
+        """Whether its groups are the terms of heads (:mod:`recunlearn.circuits.heads`), not dimensions."""
+        return self.heads > 1 and self.groups > 1
 
     @property
     def groups(self) -> int:
@@ -74,7 +81,7 @@ class Component:
         return shape[0] == self.shape[0] if self.layout == "heads" else shape[-1] == self.shape[-1]
 
     def group(self, values: Tensor) -> Tensor:
-        """Sum ``[B, *shape]`` within groups: ``[B, groups]``."""
+        """Sum ``[B, *shape]`` within groups of dimensions: ``[B, groups]``; not for the terms of heads."""
         n = len(values)
         if self.layout == "fields":
             return values.reshape(n, self.groups, -1).sum(-1)
@@ -148,6 +155,11 @@ class ComponentPlan:
         """Call number of ``F.embedding`` -> component."""
         own = {c.call: i for i, c in enumerate(self.components) if c.kind == "source"}
         return {**own, **self.aliases}
+
+    @cached_property
+    def by_head(self) -> Mapping[str, int]:
+        """Module path -> component, of the linear layers that are split into the terms of their heads."""
+        return {c.place: i for i, c in enumerate(self.components) if c.by_head}
 
     @cached_property
     def products(self) -> Mapping[int, int]:

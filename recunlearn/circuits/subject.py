@@ -45,7 +45,9 @@ class ModuleSubject:
         """Refuse hints about tables and rows that are not there: they would be overlooked."""
         tables = dict(self.model.named_parameters())
         tables |= {n: m.weight for n, m in self.model.named_modules() if isinstance(m, nn.Embedding)}
-        for name in {**self.known.fields, **self.known.rows, **self.known.padding, **self.known.names}:
+        self._refuse_unknown_components()
+        named = {k: v for k, v in self.known.names.items() if k not in self.known.components}
+        for name in {**self.known.fields, **self.known.rows, **self.known.padding, **named}:
             if name not in tables and not name.startswith(COMPUTED):
                 raise UsageError(
                     f"The hints are about the table '{name}', which the model does not have."
@@ -58,6 +60,20 @@ class ModuleSubject:
                 raise UsageError(
                     f"The hints name the rows from {first} up to {end} (exclusive) of the table '{name}', "
                     f"which has {len(tables[name])} rows."
+                )
+
+    def _refuse_unknown_components(self) -> None:
+        modules = {name for name, _ in self.model.named_modules() if name}
+        for name in (*self.known.components, *self.known.heads):
+            if name not in modules:
+                raise UsageError(
+                    f"The hints name the component '{name}', but the model has no such module."
+                    f"{near_miss(name, modules)} A component is named by the path of its module."
+                )
+        for name in self.known.heads:
+            if name not in self.known.components:
+                raise UsageError(
+                    f"The hints give '{name}' heads, but it is none of the components they name."
                 )
 
     def log_likelihood(self, model: nn.Module, batch: Batch) -> Tensor:

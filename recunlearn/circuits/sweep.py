@@ -5,6 +5,7 @@ component v, the gradient of v's segment with respect to an earlier leaf u, give
 that flows from u through v alone: the edge u -> v. Summed over v it is G[u].
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -39,7 +40,8 @@ class Pass:
 
     ``before`` and ``leaves`` hold, per component, the tensor before the cut and the leaf that took its place
     (the same tensor when nothing was cut); ``value`` is the metric ``[N]``. ``pairs`` holds the pairs of
-    fields of the last rows where a factorisation machine was left whole.
+    fields of the last rows where a factorisation machine was left whole; ``inputs`` what layers over heads
+    read.
     """
 
     before: list[Tensor | None]
@@ -47,6 +49,7 @@ class Pass:
     lookups: dict[int, Lookup] = field(default_factory=dict)
     value: Tensor = field(default_factory=lambda: torch.empty(0))
     pairs: dict[int, Tensor] = field(default_factory=dict)
+    inputs: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, v: int) -> Tensor | None:
         """Give away the segment of component v (or the metric), and its leaf: memory is freed on the way."""
@@ -115,10 +118,10 @@ def replay(
         i = plan.products.get(call)
         return result if i is None else keep(i, given.get(i, result))
 
-    def on_module(name: str, call: int, output: Tensor, pairs: Tensor | None = None) -> Tensor:
+    def on_module(name: str, call: int, output: Tensor, beside: Tensor | None = None) -> Tensor:
         i = plan.modules[name].get(call)
-        if i is not None and pairs is not None:
-            run.pairs[i] = pairs
+        if i is not None and beside is not None:
+            (run.inputs if name in plan.by_head else run.pairs)[i] = beside
         return output if i is None else keep(i, given.get(i, output))
 
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
@@ -133,6 +136,7 @@ def replay(
             plan.field_pairs,
             direct=plan.direct,
             whole=whole,
+            heads=plan.by_head,
         ),
     ):
         try:
@@ -219,29 +223,61 @@ def edge_gradients(
 
 
 class _Flows:
-    """Gradient of the metric with respect to every component, summed over the sinks walked so far."""
+    """Gradient of the metric with respect to every component, summed over the sinks walked so far.
+
+    The terms of a residual stream get one and the same gradient from every sink, and a later sink has all
+    terms of an earlier one: their sum is kept once, for all that still share it.
+    """
 
     def __init__(self, components: int) -> None:
         self._sums: list[Tensor | None] = [None] * components
         self._own = [False] * components
+        self._sharing: set[int] = set()
+        self._shared: Tensor | None = None
 
     def of(self, v: int, like: Tensor) -> Tensor:
         """Gradient of v, which is then forgotten: zeros where nothing that counts reads v."""
+        self._settle({v} & self._sharing)
         found, self._sums[v] = self._sums[v], None
         return torch.zeros_like(like) if found is None else found
 
     def add(self, parents: tuple[int, ...], found: tuple[Tensor, ...], given: Tensor) -> None:
         """Add gradients, in place where the sum is nobody else's memory."""
-        places = [g.untyped_storage().data_ptr() for g in (*found, given)]
+        counts = Counter(g.untyped_storage().data_ptr() for g in (*found, given))
+        same = Counter(_place(g) for g in found)
+        most = max(same, key=lambda place: same[place], default=())
+        sharing = {u for u, g in zip(parents, found, strict=True) if same[most] > 1 and _place(g) == most}
         for u, g in zip(parents, found, strict=True):
-            before = self._sums[u]
-            if before is None:
-                own = places.count(g.untyped_storage().data_ptr()) == 1 and g.is_contiguous()
-                self._sums[u], self._own[u] = g, own
-            elif self._own[u]:
-                before.add_(g)
-            else:
-                self._sums[u], self._own[u] = before + g, True
+            if u not in sharing:
+                self._add(u, g, counts[g.untyped_storage().data_ptr()] == 1 and g.is_contiguous())
+        if sharing:
+            self._share(sharing, next(g for g in found if _place(g) == most))
+
+    def _share(self, sharing: set[int], g: Tensor) -> None:
+        inside = sharing <= self._sharing
+        self._settle(self._sharing - sharing if inside else set(self._sharing))
+        self._shared = g if self._shared is None or not inside else self._shared + g
+        self._sharing = sharing
+
+    def _settle(self, components: set[int]) -> None:
+        """Give some components what they shared with others so far."""
+        for u in components:
+            self._add(u, known(self._shared), False)
+        self._sharing = self._sharing - components
+
+    def _add(self, u: int, g: Tensor, own: bool) -> None:
+        before = self._sums[u]
+        if before is None:
+            self._sums[u], self._own[u] = g, own
+        elif self._own[u]:
+            before.add_(g)
+        else:
+            self._sums[u], self._own[u] = before + g, True
+
+
+def _place(g: Tensor) -> tuple[int, ...]:
+    """Where a gradient lies: equal for one and the same."""
+    return (g.data_ptr(), *g.shape, *g.stride())
 
 
 def known(value: Tensor | None) -> Tensor:

@@ -15,19 +15,23 @@ from recunlearn.foundation.store import atomic_file
 _CHUNK = 1 << 16
 
 
-def download(url: str, target: Path, *, md5: str, timeout: float = 30.0) -> Path:
+def download(
+    url: str, target: Path, *, md5: str | None = None, sha256: str | None = None, timeout: float = 30.0
+) -> Path:
     """Fetch ``url`` into ``target``, whole or not at all.
 
     Args:
         url: http, https or file address.
         target: file to write.
         md5: published checksum (32 hex digits); guards against truncation, not against an attacker.
+        sha256: published checksum (64 hex digits), where there is one.
         timeout: seconds without an answer before giving up.
 
     Raises:
         DataError: no connection, an HTTP error, or another checksum.
     """
-    digest = hashlib.md5(usedforsecurity=False)
+    kind, expected = ("MD5", md5) if sha256 is None else ("SHA-256", sha256)
+    digest = hashlib.md5(usedforsecurity=False) if sha256 is None else hashlib.sha256()
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
     with atomic_file(target) as temporary:
         try:
@@ -49,9 +53,9 @@ def download(url: str, target: Path, *, md5: str, timeout: float = 30.0) -> Path
                 f"{url} could not be downloaded ({reason}). Check the network, or fetch the file on another "
                 "machine and import it with --from."
             ) from None
-        if digest.hexdigest() != md5:
+        if expected is not None and digest.hexdigest() != expected:
             raise DataError(
-                f"The download of {url} is not the published file: its MD5 is {digest.hexdigest()}, "
-                f"expected {md5}. Run the command again."
+                f"The download of {url} is not the published file: its {kind} is {digest.hexdigest()}, "
+                f"expected {expected}. Run the command again."
             )
     return target

@@ -4,7 +4,7 @@ Everything after ``subjects`` is written once against :class:`Subject` and serve
 language models alike.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn import functional
 
 from recunlearn.foundation.errors import UsageError
 
@@ -23,6 +24,8 @@ COMPUTED = "*"
 @dataclass(frozen=True)
 class Batch:
     """Samples in columns, each with the number of the entity it belongs to.
+
+    Sequences are filled up with zeros to the longest of their own batch.
 
     Args:
         columns: model inputs by field name, each ``[B, ...]``.
@@ -62,9 +65,35 @@ class Batch:
         """Move every column."""
         return Batch({k: v.to(device) for k, v in self.columns.items()}, self.entity.to(device))
 
+    @staticmethod
+    def join(parts: Sequence["Batch"]) -> "Batch":
+        """Several batches as one; where sequences differ in length, shorter ones get zeros at their end."""
+
+        def joined(name: str) -> Tensor:
+            columns = [part.columns[name] for part in parts]
+            longest = max((c.shape[1] for c in columns if c.dim() == 2), default=0)
+            return torch.cat(
+                [functional.pad(c, (0, longest - c.shape[1])) if c.dim() == 2 else c for c in columns]
+            )
+
+        return Batch({name: joined(name) for name in parts[0].columns}, torch.cat([p.entity for p in parts]))
+
     def with_columns(self, **columns: Tensor) -> "Batch":
         """Replace or add columns."""
         return replace(self, columns={**self.columns, **columns})
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What the rows of ``class_scores`` predict: a recommender's sample is one row, a text's one per token.
+
+    Args:
+        sample: ``[P]`` int64, row of the batch that each prediction belongs to, ascending.
+        column: ``[P]`` int64, class that the sample has there.
+    """
+
+    sample: Tensor
+    column: Tensor
 
 
 @dataclass(frozen=True)
@@ -79,9 +108,13 @@ class PlanHints:
             without an entry: all rows but the padding row.
         padding: embedding table -> index that stands for "nothing" (never moved along the path);
             :data:`COMPUTED` holds for every table that the model computes.
-        names: embedding table -> what a person calls it, where its path does not say so.
+        names: embedding table or component -> what a person calls it, where its path does not say so.
         order: fields in the order in which the model stacks their vectors, for the names of pairs.
         pairs: modules that are the second-order term of a factorisation machine over those vectors.
+        components: modules whose outputs are the components, beside the look-ups, where a person knows better
+            than the search: everything else is part of the segments between them; (): all that is found.
+        heads: component that is a linear layer over concatenated heads -> their number. As a source it is
+            split into the heads' terms, which add up to its output (less the bias).
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -90,6 +123,8 @@ class PlanHints:
     names: Mapping[str, str] = field(default_factory=dict)
     order: tuple[str, ...] = ()
     pairs: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    heads: Mapping[str, int] = field(default_factory=dict)
 
     def nothing(self, table: str) -> int | None:
         """Index that stands for "nothing" in a table, if any."""
@@ -143,15 +178,20 @@ class Subject(Protocol):
     def log_likelihood(self, model: nn.Module, batch: Batch) -> Tensor:
         """``[B]``: log sigma(±s) (pointwise), log sigma(s_i - s_j) (pairwise), log softmax(s)_i (softmax).
 
+        The mean over the predictions of a sample that has several (the tokens of an answer).
         Differentiable with respect to ``model``; no dropout of its own: the mode of ``model`` decides.
         """
         ...
 
     def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
-        """``[B, C]`` logits; their log-softmax holds the log-likelihood in column 1 of 2, or at the item.
+        """``[P, C]`` logits, P = B but for sequences; their log-softmax at ``predictions`` is the likelihood.
 
-        Pointwise ``[0, s]``, pairwise ``[s_j, s_i]``, softmax all items.
+        Pointwise ``[0, s]``, pairwise ``[s_j, s_i]``, softmax all items (or the vocabulary).
         """
+        ...
+
+    def predictions(self, batch: Batch) -> Predictions:
+        """Sample and own class of every row of ``class_scores``."""
         ...
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
@@ -112,6 +112,10 @@ class CheckerboardWorld(RankedWorld, PartWorld):
         """``[B]`` under the family's objective."""
         scores = self.class_scores(model, batch).log_softmax(1)
         return scores.gather(1, self._column(batch)[:, None]).squeeze(1)
+
+    def predictions(self, batch: Batch) -> Predictions:
+        """One a sample."""
+        return Predictions(torch.arange(len(batch), device=batch.entity.device), self._column(batch))
 
     def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
         """``[B, 2]`` (pointwise, pairwise) or ``[B, n_items]`` (softmax)."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
@@ -147,6 +147,10 @@ class LinearWorld(RankedWorld, PartWorld):
         """``[B, 2]``: 0 and the score."""
         score = model(batch.columns["user_id"], batch.columns["item_id"])
         return torch.stack([torch.zeros_like(score), score], 1)
+
+    def predictions(self, batch: Batch) -> Predictions:
+        """One a sample: the label."""
+        return Predictions(torch.arange(len(batch)), batch.columns["label"].long())
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Users are independent, so retraining gives the same vectors, and zeros to ``without``."""

@@ -58,5 +58,5 @@ class Gradient(Stepwise):
 
 
 def kl_divergence(kept: Tensor, found: Tensor) -> Tensor:
-    """KL(kept ‖ found) of log-probabilities, mean over samples: ``[B, C], [B, C] -> []``."""
+    """KL(kept ‖ found) of log-probabilities, mean over predictions: ``[P, C], [P, C] -> []``."""
     return (kept.exp() * (kept - found)).nan_to_num(0.0).sum(1).mean()

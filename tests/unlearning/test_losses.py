@@ -9,7 +9,7 @@ from recunlearn.unlearning.gradient import kl_divergence
 from recunlearn.unlearning.methods.grad_ascent import grad_ascent
 from recunlearn.unlearning.methods.npo import npo
 from recunlearn.unlearning.methods.simnpo import by_entity, simnpo
-from recunlearn.unlearning.methods.undial import own_column, undial
+from recunlearn.unlearning.methods.undial import undial
 
 
 def gradient(loss, value):
@@ -80,19 +80,11 @@ def test_undial_rests_where_the_target_is_met():
     assert gradient(lambda z: undial(z, original, y, beta=10.0), there).abs().max() < 1e-7
 
 
-def test_own_column_of_positives_negatives_and_ties():
-    s = torch.tensor([2.0, 2.0, 0.0])
-    scores = torch.stack([torch.zeros(3), s], 1)
-    ll = torch.stack([F.logsigmoid(s[0]), F.logsigmoid(-s[1]), F.logsigmoid(s[2])])
-    assert own_column(ll, scores).tolist() == [1, 0, 1]
-
-
 @pytest.mark.parametrize("family", ["pointwise", "pairwise", "softmax"])
-def test_own_column_finds_the_item(family):
+def test_predictions_name_the_item(family):
     world = CheckerboardWorld(n_users=8, n_items=10, epochs=5, family=family)
     batch = next(world.batches(batch_size=30))
-    with torch.no_grad():
-        column = own_column(world.log_likelihood(world.model, batch), world.class_scores(world.model, batch))
+    column = world.predictions(batch).column
     expected = batch.columns["item_id"] if family == "softmax" else torch.ones(len(batch), dtype=torch.long)
     assert torch.equal(column, expected)
 

@@ -11,9 +11,10 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
 from recunlearn.data.interactions import Interactions
-from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError
 from recunlearn.foundation.settings import ScoreSettings, make_settings
 from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.subjects.device import resolve_device
 from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
@@ -239,24 +240,3 @@ def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> 
             f"{folder / ID_MAP} numbers users or items differently from the data set "
             f"'{bundle.facts['data']}', so the rows of the model would belong to others. {_again(folder)}"
         )
-
-
-def resolve_device(name: str) -> str:
-    """Return "cpu" or "cuda[:n]" for a device name.
-
-    Raises:
-        UsageError: the device is unknown or not available (never a silent CPU).
-    """
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    if name == "cpu":
-        return name
-    number = name.removeprefix("cuda").removeprefix(":")
-    if not name.startswith("cuda") or (number and not number.isdigit()):
-        raise UsageError(f"Unknown device '{name}'. Allowed: auto, cpu, cuda, cuda:0, cuda:1, ...")
-    if int(number or 0) >= torch.cuda.device_count():
-        raise UsageError(
-            f"The device '{name}' is not available: torch {torch.__version__} sees "
-            f"{torch.cuda.device_count()} CUDA devices. Use --device cpu, or install the CUDA build of torch."
-        )
-    return name

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.parts import Vectors
 from recunlearn.subjects.recbole import item_scores, parts, scoring
 from recunlearn.subjects.recbole.bundle import Bundle
@@ -128,6 +128,12 @@ class RecBoleSubject:
     def class_scores(self, model: nn.Module, batch: Batch) -> Tensor:
         """``[B, C]`` logits: ``[0, ±s]``, ``[s_j, s_i]`` or all items (item 0 included, as trained)."""
         return scoring.class_scores(self.family, model, batch.columns)
+
+    def predictions(self, batch: Batch) -> Predictions:
+        """One a sample: its item, or the second of two classes."""
+        rows = torch.arange(len(batch), device=batch.entity.device)
+        softmax = self.family == "softmax"
+        return Predictions(rows, batch.columns["item_id"].long() if softmax else torch.ones_like(rows))
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Train anew without the users' rows: same id map, sizes and number of epochs, no evaluation."""

@@ -13,6 +13,7 @@ from torch.nn.utils.clip_grad import clip_grad_norm_
 
 from recunlearn.foundation.errors import RecunlearnError, UsageError, near_miss
 from recunlearn.foundation.quiet import silent_lightning
+from recunlearn.subjects.progress import Bar
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import (
     AUTO_ENCODERS,
@@ -23,7 +24,6 @@ from recunlearn.subjects.recbole.compat import (
     quiet,
 )
 from recunlearn.subjects.recbole.evaluation import evaluate, main_metric
-from recunlearn.subjects.recbole.progress import Bar
 from recunlearn.subjects.recbole.resume import Journal
 from recunlearn.subjects.recbole.sampling import TrainRepeatableSampler, TrainSampler
 

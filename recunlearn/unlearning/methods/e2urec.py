@@ -13,7 +13,6 @@ from recunlearn.subjects.contract import Batch, IntArray, Subject
 from recunlearn.unlearning.draws import Draws, Pair
 from recunlearn.unlearning.loop import Run
 from recunlearn.unlearning.lora import add_adapters, merge_adapters, other_rows
-from recunlearn.unlearning.methods.undial import own_column
 from recunlearn.unlearning.stepwise import LoopSettings, Stepwise
 
 
@@ -134,7 +133,7 @@ class E2URec(Stepwise):
         with torch.no_grad():
             teacher = teachers.get_submodule("original")
             original = subject.class_scores(teacher, batch)
-            column = own_column(subject.log_likelihood(teacher, batch), original)
+        column = subject.predictions(batch).column
         # The model is read once for both losses: log softmax of its scores is the log-likelihood.
         scores = subject.class_scores(model, batch)
         predicted = -scores.log_softmax(1).gather(1, column[:, None]).mean()

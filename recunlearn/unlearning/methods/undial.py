@@ -11,22 +11,14 @@ from recunlearn.unlearning.gradient import Gradient, GradientSettings
 
 
 def undial(scores: Tensor, original: Tensor, column: Tensor, beta: float) -> Tensor:
-    """CE(softmax(z_ref − β onehot(y)), softmax(z)): ``[B, C], [B, C], [B] -> []`` (arXiv 2402.10052).
+    """CE(softmax(z_ref − β onehot(y)), softmax(z)): ``[P, C], [P, C], [P] -> []`` (arXiv 2402.10052).
 
+    The mean over predictions: samples of a recommender, tokens of answers.
     With two classes [0, s] this is the cross-entropy to the target σ(s_ref − β); pairwise models have the
     classes [s_j, s_i], so that the target is σ(s_ref,i − s_ref,j − β).
     """
     lowered = original.scatter_add(1, column[:, None], torch.full_like(original[:, :1], -beta))
     return -(lowered.softmax(1) * scores.log_softmax(1)).sum(1).mean()
-
-
-def own_column(ll: Tensor, scores: Tensor) -> Tensor:
-    """Column of every sample's own class, where log softmax is its log-likelihood: ``[B], [B, C] -> [B]``.
-
-    The contract names no label column. Of equal scores the last is taken: of two classes the positive.
-    """
-    distance = (scores.log_softmax(1) - ll[:, None]).abs().flip(1)
-    return scores.shape[1] - 1 - distance.argmin(1)
 
 
 class UNDIALSettings(GradientSettings):
@@ -46,5 +38,5 @@ class UNDIAL(Gradient):
         """Against the original's lowered scores."""
         with torch.no_grad():
             reference = subject.class_scores(original, batch)
-            column = own_column(subject.log_likelihood(original, batch), reference)
+        column = subject.predictions(batch).column
         return undial(subject.class_scores(model, batch), reference, column, self.settings.beta)

@@ -17,10 +17,11 @@ class Bar(lightning.Callback):
         title: text before the bar.
         epochs: most epochs.
         journal: where epochs done and scores are read from.
+        early: whether training may stop before the last epoch.
     """
 
-    def __init__(self, title: str, epochs: int, journal: Any) -> None:
-        self._title, self._epochs, self._journal = title, epochs, journal
+    def __init__(self, title: str, epochs: int, journal: Any, *, early: bool = True) -> None:
+        self._title, self._epochs, self._journal, self._early = title, epochs, journal, early
         self._batches, self._began = 0, 0.0
         self._progress = Progress(
             TextColumn("[bold]{task.description}"),
@@ -55,9 +56,14 @@ class Bar(lightning.Callback):
 
     def _announce(self, seconds: float) -> None:
         left = self._epochs - self._journal.epoch
+        whole = f"about {_spoken(seconds * left)} for {left} epochs"
         self._progress.console.print(
-            f"{self._title}: about {seconds:.1f} s an epoch without evaluation, so at most about "
-            f"{_spoken(seconds * left)} for {left} epochs; early stopping may end sooner."
+            f"{self._title}: about {seconds:.1f} s an epoch"
+            + (
+                f" without evaluation, so at most {whole}; early stopping may end sooner."
+                if self._early
+                else f", {whole}."
+            )
         )
 
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:

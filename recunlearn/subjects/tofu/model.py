@@ -1,0 +1,200 @@
+"""Language models of transformers: from a folder, a GGUF file, the hub, or new from a configuration."""
+
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
+
+END = "<|end|>"
+"""Token that ends an answer, of a tokenizer trained on the rows."""
+FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+"""What the folder of a language model holds."""
+
+
+@contextmanager
+def quiet_transformers(*, online: bool = True) -> Iterator[None]:
+    """Without its progress bars and remarks, and without the network unless ``online``.
+
+    Raises:
+        RecunlearnError: the extra ``llm`` is not installed.
+    """
+    try:
+        from huggingface_hub import constants
+        from transformers.utils import logging
+    except ImportError as error:
+        raise RecunlearnError(
+            f"Language models need the extra 'llm' ({error}). Install it: pip install recunlearn[llm]"
+        ) from None
+    level, bars, offline = (
+        logging.get_verbosity(),
+        logging.is_progress_bar_enabled(),
+        constants.HF_HUB_OFFLINE,
+    )
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # Some look-ups (adapter_config.json) ask the network even where local files alone were asked for.
+    constants.HF_HUB_OFFLINE = offline or not online
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", category=FutureWarning, module=r"(transformers|peft)(\..*)?")
+            yield
+    finally:
+        constants.HF_HUB_OFFLINE = offline
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def load_model(source: str, *, online: bool = False) -> tuple[nn.Module, Any]:
+    """Model (float32, eval mode) and tokenizer.
+
+    Args:
+        source: folder, GGUF file, or name on the hub.
+        online: ask the hub; else only what lies in its local cache is found.
+
+    Raises:
+        CheckpointError: no such model, one without weights, or one of another kind.
+    """
+    place, options = _place(source)
+    with quiet_transformers(online=online):
+        from transformers import AutoModelForCausalLM
+
+        try:
+            found = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+        except MemoryError:
+            raise
+        except Exception as error:  # whatever the readers of the many formats raise
+            raise CheckpointError(_no_model(source, error, online)) from None
+        model = _plain(found) if "gguf_file" in options else found
+        return model.eval(), load_tokenizer(source, online=online)
+
+
+def load_tokenizer(source: str, *, online: bool = False) -> Any:
+    """Tokenizer of a model, of a folder or of a name on the hub."""
+    place, options = _place(source)
+    with quiet_transformers(online=online):
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(place, **options)
+        except Exception as error:
+            raise CheckpointError(
+                f"{source} has no tokenizer that can be read ({_first_line(error)}). Place tokenizer.json "
+                "and tokenizer_config.json there, or name another tokenizer."
+            ) from None
+
+
+def new_model(architecture: dict[str, Any], tokenizer: Any, seed: int) -> nn.Module:
+    """Untrained model of a configuration, its vocabulary that of the tokenizer.
+
+    Raises:
+        UsageError: a configuration that transformers refuses.
+    """
+    values = {"vocab_size": len(tokenizer), **architecture}
+    values |= {k: getattr(tokenizer, k) for k in ("bos_token_id", "eos_token_id")}
+    with quiet_transformers():
+        from transformers import AutoConfig, AutoModelForCausalLM
+
+        kind = values.pop("model_type")
+        try:
+            config = AutoConfig.for_model(kind, **values)
+            with torch.random.fork_rng():
+                torch.manual_seed(seed)
+                return AutoModelForCausalLM.from_config(config).float().eval()
+        except Exception as error:
+            raise UsageError(
+                f"The [architecture] of a {kind} model is refused by transformers: {_first_line(error)}. "
+                "Correct its values."
+            ) from None
+
+
+def new_tokenizer(texts: Sequence[str], size: int) -> Any:
+    """Byte-pair tokenizer trained on the rows: at most ``size`` tokens, no text is unknown to it."""
+    with quiet_transformers():
+        from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+        from transformers import PreTrainedTokenizerFast
+
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        tokenizer.decoder = decoders.ByteLevel()
+        trainer = trainers.BpeTrainer(
+            vocab_size=size,
+            special_tokens=[END],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+            show_progress=False,
+        )
+        tokenizer.train_from_iterator(texts, trainer)
+        return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token=None)
+
+
+def context_of(model: nn.Module) -> int | None:
+    """Most tokens that a model reads; None where its configuration does not say."""
+    found = getattr(model.config, "max_position_embeddings", None)
+    return None if found is None else int(found)
+
+
+def _place(source: str) -> tuple[str, dict[str, Any]]:
+    path = Path(source)
+    if path.suffix == ".gguf":
+        if not path.is_file():
+            raise CheckpointError(f"{path} does not exist. Correct the path of the GGUF file.")
+        return str(path.parent), {"gguf_file": path.name}
+    if path.is_dir():
+        files = sorted(p.name for p in path.glob("*.gguf"))
+        if (path / "config.json").is_file() or not files:
+            return str(path), {}
+        if len(files) > 1:
+            raise CheckpointError(f"{path} holds {len(files)} GGUF files. Name one: {path / files[0]}")
+        return str(path), {"gguf_file": files[0]}
+    if path.is_absolute() or source.startswith(".") or source.count("/") > 1:
+        raise CheckpointError(f"{path} does not exist. Correct the path of the model.")
+    return source, {}
+
+
+def _no_model(source: str, error: Exception, online: bool) -> str:
+    path = Path(source)
+    if path.is_dir():
+        held = ", ".join(sorted(p.name for p in path.iterdir())[:8]) or "nothing"
+        return (
+            f"{path} holds no language model with weights ({_first_line(error)}). A folder needs config.json "
+            f"and model.safetensors, or one GGUF file, but this one holds: {held}."
+        )
+    if path.suffix == ".gguf":
+        return f"{path} cannot be read as a GGUF model ({_first_line(error)}). Give another file."
+    if online and not os.environ.get("HF_HUB_OFFLINE"):
+        return (
+            f"The model '{source}' could not be fetched from the hub ({_first_line(error)}). Fetch "
+            f"{', '.join(FILES)} on another machine and name their folder."
+        )
+    return (
+        f"The model '{source}' is no folder here and not in the hub's local cache. Name a folder with "
+        f"{', '.join(FILES)}, or add --download where the network allows."
+    )
+
+
+def _plain(quantised: nn.Module) -> nn.Module:
+    """The same weights in a model that knows nothing of the quantised file it came from."""
+    from transformers import AutoModelForCausalLM
+
+    config = quantised.config
+    if hasattr(config, "quantization_config"):
+        del config.quantization_config
+    model = AutoModelForCausalLM.from_config(config).float()
+    model.load_state_dict(quantised.state_dict())
+    model.generation_config = quantised.generation_config
+    return model
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0].rstrip(".: ")
+
+
+__all__ = ["context_of", "load_model", "load_tokenizer", "new_model", "new_tokenizer", "quiet_transformers"]

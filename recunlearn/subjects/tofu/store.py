@@ -1,0 +1,174 @@
+"""Language models on disk: folders that transformers can load, with a manifest of how they came about."""
+
+import copy
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from recunlearn.foundation.errors import CheckpointError
+from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.subjects.device import resolve_device
+from recunlearn.subjects.tofu.data import Rows
+from recunlearn.subjects.tofu.model import (
+    load_model,
+    load_tokenizer,
+    new_model,
+    new_tokenizer,
+    quiet_transformers,
+)
+from recunlearn.subjects.tofu.settings import LanguageSettings
+from recunlearn.subjects.tofu.subject import LanguageSubject
+from recunlearn.subjects.tofu.training import STATE, fit
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+PACKAGES = ("recunlearn", "torch", "transformers", "numpy", "lightning")
+
+
+class Start:
+    """``start(seed)``: the model that training begins with, read once; a new one depends on the seed."""
+
+    def __init__(
+        self, settings: LanguageSettings, tokenizer: Any, model: nn.Module | None, online: bool
+    ) -> None:
+        self.settings, self.tokenizer, self.online = settings, tokenizer, online
+        self._kept = model
+
+    def __call__(self, seed: int) -> nn.Module:
+        """Return a model of one's own to change."""
+        if self.settings.model is None:
+            return new_model(self.settings.architecture, self.tokenizer, seed)
+        if self._kept is None:
+            self._kept, _ = load_model(self.settings.model, online=self.online)
+        return copy.deepcopy(self._kept)
+
+
+def untrained_subject(rows: Rows, settings: LanguageSettings, *, online: bool = False) -> LanguageSubject:
+    """Subject with the model as it is before training, on the device of the settings."""
+    device = resolve_device(settings.device)
+    model = None
+    if settings.model is None:
+        tokenizer = _tokenizer(rows, settings, online)
+    else:
+        model, tokenizer = load_model(settings.model, online=online)
+        if settings.tokenizer is not None:
+            tokenizer = load_tokenizer(settings.tokenizer, online=online)
+    start = Start(settings, tokenizer, model, online)
+    return LanguageSubject(rows, start(settings.seed).to(device), tokenizer, settings, start)
+
+
+def _tokenizer(rows: Rows, settings: LanguageSettings, online: bool) -> Any:
+    if settings.tokenizer is not None:
+        return load_tokenizer(settings.tokenizer, online=online)
+    prompts = [settings.text.prompt.replace("{question}", q) for q in rows.question]
+    return new_tokenizer([*prompts, *rows.answer], settings.vocabulary)
+
+
+def train_subject(
+    rows: Rows,
+    settings: LanguageSettings,
+    *,
+    folder: Path,
+    progress: bool = False,
+    online: bool = False,
+    subject: LanguageSubject | None = None,
+) -> LanguageSubject:
+    """Train the model of the settings and store it in ``folder``; a killed run goes on after its last epoch.
+
+    Args:
+        subject: the untrained one, where it is there already; its model is trained in place.
+    """
+    subject = subject or untrained_subject(rows, settings, online=online)
+    work = folder.with_name(f"{folder.name}.part")
+    every = subject.samples.rows(_everyone(subject))
+    options: dict[str, Any] = {"seed": settings.seed, "work": work, "progress": progress}
+    fitted = fit(subject.model, subject.samples, every, settings.training, **options)
+    subject.model, subject.losses = fitted.model, fitted.losses
+    save_subject(subject, folder)
+    (work / STATE).unlink(missing_ok=True)
+    if work.is_dir() and not any(work.iterdir()):
+        work.rmdir()
+    return subject
+
+
+def _everyone(subject: LanguageSubject) -> Any:
+    import numpy as np
+
+    return np.arange(len(subject.entities))
+
+
+def save_subject(subject: LanguageSubject, folder: Path) -> None:
+    """Write model, tokenizer and manifest, whole or not at all; sets ``subject.weights_hash``."""
+    model: Any = subject.model
+    with atomic_folder(folder) as temporary, quiet_transformers():
+        model.save_pretrained(temporary, max_shard_size="100GB")
+        subject.tokenizer.save_pretrained(temporary)
+        subject.weights_hash = _weights_hash(temporary)
+        manifest = {
+            "kind": "language",
+            "format": FORMAT,
+            "settings": subject.settings.model_dump(mode="json"),
+            "data_hash": subject.rows.hash,
+            "rows": len(subject.rows),
+            "losses": list(subject.losses),
+            "weights_hash": subject.weights_hash,
+            "versions": {p: version(p) for p in PACKAGES},
+        }
+        write_json(temporary / MANIFEST, manifest)
+
+
+def load_subject(
+    folder: Path, rows: Rows, settings: LanguageSettings, *, online: bool = False
+) -> LanguageSubject:
+    """Load what :func:`save_subject` wrote.
+
+    Args:
+        settings: of the run; those of text must be the ones it was trained with.
+
+    Raises:
+        CheckpointError: no such folder, altered weights, or other rows than those of the training.
+    """
+    manifest = read_manifest(folder)
+    if manifest["data_hash"] != rows.hash:
+        raise CheckpointError(
+            f"{folder} was trained on other rows ({manifest['rows']:,}) than these ({len(rows):,}). Name the "
+            "files that it was trained on."
+        )
+    if _weights_hash(Path(folder)) != manifest["weights_hash"]:
+        raise CheckpointError(f"The weights in {folder} were altered after training. Train it again.")
+    model, tokenizer = load_model(str(Path(folder).absolute()))
+    model = model.to(resolve_device(settings.device))
+    return LanguageSubject(
+        rows,
+        model,
+        tokenizer,
+        settings,
+        Start(settings, tokenizer, None, online),
+        weights_hash=manifest["weights_hash"],
+        losses=tuple(manifest["losses"]),
+    )
+
+
+def read_manifest(folder: Path) -> Mapping[str, Any]:
+    """Manifest of a trained language model.
+
+    Raises:
+        CheckpointError: the folder holds none.
+    """
+    path = Path(folder) / MANIFEST
+    manifest = read_json(path) if path.is_file() else {}
+    if not isinstance(manifest, dict) or manifest.get("kind") != "language":
+        raise CheckpointError(
+            f"{folder} is no language model that was trained here. Train one with: tofu train"
+        )
+    return manifest
+
+
+def _weights_hash(folder: Path) -> str:
+    return content_hash({p.name: file_hash(p) for p in sorted(folder.glob("*.safetensors"))})
+
+
+__all__ = ["load_subject", "read_manifest", "save_subject", "train_subject", "untrained_subject"]

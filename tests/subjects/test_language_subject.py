@@ -1,0 +1,265 @@
+"""A language model as a subject: conformance, masking, training, resume, files."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("transformers")
+
+from tiny_language import LLAMA, settings_of, untrained, write_rows
+
+from recunlearn.foundation.errors import CheckpointError, DataError, RecunlearnError, UsageError
+from recunlearn.subjects.contract import Batch
+from recunlearn.subjects.tofu import training
+from recunlearn.subjects.tofu.data import read_rows
+from recunlearn.subjects.tofu.encoding import encode
+from recunlearn.subjects.tofu.model import load_model, new_model
+from recunlearn.subjects.tofu.settings import LanguageTrainingSettings, TextSettings
+from recunlearn.subjects.tofu.store import load_subject, train_subject
+from recunlearn.subjects.tofu.training import fit
+from recunlearn.testing.subject_contract import SubjectContract
+
+
+@pytest.fixture(scope="module")
+def rows_subject(tmp_path_factory):
+    return untrained(tmp_path_factory.mktemp("rows"), count=24)
+
+
+class TestRows(SubjectContract):
+    has_entity_vectors = False
+
+    @pytest.fixture
+    def subject(self, rows_subject):
+        return rows_subject
+
+
+class TestAuthors(SubjectContract):
+    has_entity_vectors = False
+
+    @pytest.fixture
+    def subject(self, rows_subject):
+        s = rows_subject
+        return type(s)(s.rows, s.model, s.tokenizer, settings_of(entity="author", rows_per_author=2), s.start)
+
+
+def test_entities_of_both_kinds(rows_subject):
+    assert rows_subject.entities[:2].tolist() == ["own:0", "own:1"]
+    assert rows_subject.n_samples().tolist() == [1] * 24
+    s = rows_subject
+    authors = type(s)(s.rows, s.model, s.tokenizer, settings_of(entity="author"), s.start)
+    assert authors.entities[0] == "own:author-0"
+    assert authors.n_samples().tolist() == [2] * 12
+
+
+def test_the_likelihood_is_that_of_the_answer_alone(rows_subject):
+    """Against transformers' own loss: labels of -100 where nothing is predicted."""
+    batch = next(rows_subject.batches(batch_size=5))
+    ll = rows_subject.log_likelihood(rows_subject.model, batch)
+    for n in range(5):
+        start, end = int(batch.columns["prompt"][n]), int(batch.columns["length"][n])
+        tokens = batch.columns["tokens"][n, :end]
+        labels = tokens.clone()
+        labels[:start] = -100
+        loss = rows_subject.model(input_ids=tokens[None], labels=labels[None]).loss
+        assert ll[n].item() == pytest.approx(-loss.item(), abs=1e-5)
+        answer = rows_subject.tokenizer.decode(tokens[start:])
+        assert answer == f" {rows_subject.rows.answer[n]}<|end|>"
+
+
+def test_neither_filling_nor_other_rows_count(rows_subject):
+    batch = next(rows_subject.batches(batch_size=5))
+    longer = batch.with_columns(tokens=torch.nn.functional.pad(batch.columns["tokens"], (0, 7), value=5))
+    for method in (rows_subject.log_likelihood, rows_subject.class_scores):
+        with torch.no_grad():
+            torch.testing.assert_close(
+                method(rows_subject.model, longer), method(rows_subject.model, batch), atol=1e-5, rtol=1e-4
+            )
+    assert torch.equal(rows_subject.predictions(longer).column, rows_subject.predictions(batch).column)
+
+
+def test_the_gradient_of_a_prompt_token_that_is_no_answer_is_its_context_only(rows_subject):
+    """Scores of prompt tokens are no part of the loss: raising their logits changes nothing."""
+    batch = next(rows_subject.batches(batch_size=3))
+    told = rows_subject.predictions(batch)
+    counts = torch.bincount(told.sample)
+    assert torch.equal(counts, batch.columns["length"] - batch.columns["prompt"])
+    expected = [
+        batch.columns["tokens"][n, batch.columns["prompt"][n] : batch.columns["length"][n]] for n in range(3)
+    ]
+    assert torch.equal(told.column, torch.cat(expected))
+
+
+def test_covariates_by_hand(rows_subject):
+    found = rows_subject.covariates()
+    e = rows_subject.encoded
+    assert set(found) == {"answer_tokens", "question_tokens", "shared_ngrams"}
+    assert found["answer_tokens"].tolist() == (e.length - e.prompt).tolist()
+    assert ((found["shared_ngrams"] >= 0) & (found["shared_ngrams"] <= 1)).all()
+
+
+class Words:
+    """A tokenizer without padding and end tokens: one token a word."""
+
+    eos_token_id = None
+    chat_template = None
+
+    def __call__(self, text, **_):
+        return {"input_ids": [len(w) for w in text.split()]}
+
+
+def test_long_rows_are_counted_refused_or_cut(tmp_path):
+    rows = read_rows(["own.csv"], write_rows(tmp_path, 6).parent)
+    whole = encode(rows, Words(), TextSettings(), None)
+    # "Question:" + 5 words + "Answer:" + "Person 0 born in Taipei."
+    assert (whole.prompt[0], whole.length[0]) == (6, 11)
+    limit = int(whole.length.max()) - 1
+    over = int((whole.length > limit).sum())
+    with pytest.raises(DataError, match=rf"{over} of 6 rows are longer than {limit} tokens .*truncate"):
+        encode(rows, Words(), TextSettings(), limit)
+    cut = encode(rows, Words(), TextSettings(too_long="truncate", max_length=limit), 64)
+    assert (cut.cut, cut.length.max()) == (over, limit)
+    with pytest.raises(DataError, match="the question alone fills it"):
+        encode(rows, Words(), TextSettings(too_long="truncate"), 5)
+
+
+def test_chat_needs_a_template(tmp_path):
+    rows = read_rows(["own.csv"], write_rows(tmp_path, 2).parent)
+    with pytest.raises(UsageError, match="no chat template"):
+        encode(rows, Words(), TextSettings(chat=True), None)
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    settings = settings_of(training={"epochs": 12, "learning_rate": 1e-2, "batch_size": 8, "accumulate": 1})
+    rows = read_rows(["own.csv"], write_rows(folder).parent)
+    return train_subject(rows, settings, folder=folder / "model"), folder / "model"
+
+
+def test_training_learns_and_is_stored_as_transformers_stores(trained):
+    subject, folder = trained
+    assert subject.losses[-1] < 0.5 * subject.losses[0]
+    from transformers import AutoModelForCausalLM
+
+    again = AutoModelForCausalLM.from_pretrained(folder)
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), subject.model.parameters(), strict=True))
+    assert not list(folder.parent.glob("*.part"))
+    loaded = load_subject(folder, subject.rows, subject.settings)
+    assert dict(loaded.describe()) == dict(subject.describe())
+    assert loaded.losses == subject.losses
+
+
+def test_other_rows_and_altered_weights_are_refused(trained, tmp_path):
+    subject, folder = trained
+    with pytest.raises(CheckpointError, match=r"trained on other rows \(24\) than these \(3\)"):
+        load_subject(folder, subject.rows.first(3), subject.settings)
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for file in folder.iterdir():
+        (broken / file.name).write_bytes(file.read_bytes())
+    with (broken / "model.safetensors").open("r+b") as file:
+        file.seek(-1, 2)
+        file.write(b"\x7f")
+    with pytest.raises(CheckpointError, match="altered after training"):
+        load_subject(broken, subject.rows, subject.settings)
+    (broken / "manifest.json").write_text(json.dumps({"kind": "recbole"}), encoding="utf-8")
+    with pytest.raises(CheckpointError, match="no language model that was trained here"):
+        load_subject(broken, subject.rows, subject.settings)
+
+
+def fitted(subject, work=None, **options):
+    settings = LanguageTrainingSettings.model_validate(
+        {"epochs": 3, "learning_rate": 5e-3, "batch_size": 8, "accumulate": 2, **options}
+    )
+    rows = np.arange(24, dtype=np.int64)
+    return fit(copy.deepcopy(subject.model), subject.samples, rows, settings, seed=1, work=work)
+
+
+def test_a_killed_training_goes_on_as_if_it_had_not_been(rows_subject, tmp_path, monkeypatch):
+    whole = fitted(rows_subject)
+    close = training._Run.close_epoch
+
+    def killed(self, loss):
+        close(self, loss)
+        if self.epoch == 2:
+            raise SystemExit(9)
+
+    monkeypatch.setattr(training._Run, "close_epoch", killed)
+    with pytest.raises(SystemExit):
+        fitted(rows_subject, tmp_path)
+    monkeypatch.setattr(training._Run, "close_epoch", close)
+    begun = []
+    monkeypatch.setattr(training._Run, "close_epoch", lambda self, loss: (begun.append(1), close(self, loss)))
+    resumed = fitted(rows_subject, tmp_path)
+    assert len(begun) == 1
+    assert resumed.losses == whole.losses
+    assert all(
+        torch.equal(a, b) for a, b in zip(resumed.model.parameters(), whole.model.parameters(), strict=True)
+    )
+
+
+def test_accumulated_gradients_are_those_of_the_larger_batch(rows_subject):
+    """Equal batches, plain mean: two batches of 12 give the step of one of 24."""
+    one = fitted(rows_subject, epochs=1, batch_size=24, accumulate=1, clip=None)
+    two = fitted(rows_subject, epochs=1, batch_size=12, accumulate=2, clip=None)
+    for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-4, rtol=1e-3)
+
+
+def test_adapters_are_merged(rows_subject):
+    found = fitted(rows_subject, lora=4, learning_rate=2e-2, epochs=4)
+    before = rows_subject.model.state_dict()
+    after = found.model.state_dict()
+    assert after.keys() == before.keys()
+    changed = {k for k in before if not torch.equal(before[k], after[k])}
+    assert changed
+    assert all("proj" in k for k in changed)
+    assert found.losses[-1] < found.losses[0]
+    delta = after["model.layers.0.mlp.up_proj.weight"] - before["model.layers.0.mlp.up_proj.weight"]
+    assert torch.linalg.matrix_rank(delta, tol=1e-5) == 4
+
+
+def test_a_loss_that_is_no_number_stops(rows_subject):
+    with pytest.raises(RecunlearnError, match=r"no longer a number in epoch \d"):
+        fitted(rows_subject, learning_rate=1e12, clip=None, epochs=8)
+
+
+def test_bf16_needs_a_device_that_has_it(rows_subject):
+    with pytest.raises(UsageError, match="cpu does not compute in bf16"):
+        fitted(rows_subject, precision="bf16")
+
+
+def test_models_that_are_refused(trained, tmp_path):
+    _, folder = trained
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    (bare / "config.json").write_bytes((folder / "config.json").read_bytes())
+    with pytest.raises(
+        CheckpointError, match=r"no language model with weights .* this one holds: config.json"
+    ):
+        load_model(str(bare))
+    with pytest.raises(CheckpointError, match="is no folder here and not in the hub's local cache"):
+        load_model("nobody/nothing")
+    with pytest.raises(CheckpointError, match="does not exist"):
+        load_model(str(tmp_path / "gone"))
+    (tmp_path / "x.gguf").write_bytes(b"GGUF none")
+    with pytest.raises(CheckpointError, match="cannot be read as a GGUF model"):
+        load_model(str(tmp_path / "x.gguf"))
+    with pytest.raises(UsageError, match="refused by transformers"):
+        new_model({**LLAMA, "num_attention_heads": 5}, trained[0].tokenizer, 0)
+    with pytest.raises(UsageError, match="refused by transformers"):
+        new_model({"model_type": "lama"}, trained[0].tokenizer, 0)
+
+
+def test_batches_of_several_lengths_join(rows_subject):
+    parts = list(rows_subject.batches(batch_size=5))
+    assert len({p.columns["tokens"].shape[1] for p in parts}) > 1
+    joined = Batch.join(parts)
+    assert len(joined) == 24
+    with torch.no_grad():
+        whole = rows_subject.log_likelihood(rows_subject.model, joined)
+        each = [rows_subject.log_likelihood(rows_subject.model, p) for p in parts]
+    torch.testing.assert_close(whole, torch.cat(each), atol=1e-5, rtol=1e-4)
