@@ -73,7 +73,9 @@ def _from_plain(plain: Mapping[str, Any]) -> LeftOut:
 
 
 def write_left_out(dataset: str, left_out: LeftOut) -> None:
-    """Write the record, whole or not at all."""
+    """Write the record, whole or not at all; one that is there already is left alone."""
+    if left_out == read_left_out(dataset):
+        return
     plain = {"users": list(left_out.users), "rows": list(left_out.rows), "whole": left_out.whole}
     write_json(file_of(dataset), {"format": FORMAT, **plain})
 

@@ -68,13 +68,13 @@ def _of_work(path: Path) -> str | None:
     """Owner of a work folder: of the model that it is named after, else unknown."""
     name = path.name.removesuffix(".work")
     models = [p for p in path.parent.iterdir() if name.startswith(p.name) and (p / "manifest.json").is_file()]
-    if models:
-        return _of_model(max(models, key=lambda p: len(p.name)))
-    return max((d for d in _data_sets() if name.startswith(f"{d}-")), key=len, default=None)
+    return _of_model(max(models, key=lambda p: len(p.name))) if models else _by_name(path)
 
 
-def _data_sets() -> list[str]:
-    return [EMBEDDED, *(p.name for p in paths.data_sets().glob("*"))]
+def _by_name(path: Path) -> str | None:
+    """Data set that the name begins with; the longest where there are several."""
+    known = [EMBEDDED, *(p.name for p in paths.data_sets().glob("*"))]
+    return max((d for d in known if path.name.startswith(f"{d}-")), key=len, default=None)
 
 
 def _of_record(path: Path) -> str | None:
@@ -113,6 +113,7 @@ KINDS = (
     Kind("parts of a validity study", "cache/validity/*", "remove", _nobody, "losses and models by user"),
     Kind("hash of the packaged data", "cache/ml-100k-hash.json", "keep", _nobody, "a hash"),
     Kind("exported tables", "results/*", "rewrite", _of_table, "scores.csv, .parquet and .json; pictures go"),
+    Kind("scores that stand", "ledger/jobs/*-scores.parquet", "rewrite", _by_name, "one row a user"),
     Kind("ledger", "ledger/*", "keep", _nobody, "drops the id itself when a request is closed"),
     Kind("keys", "keys/*", "keep", _nobody, "no user"),
     Kind("receipts", "receipts/*", "keep", _nobody, "keyed hashes only"),

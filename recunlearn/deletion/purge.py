@@ -17,7 +17,14 @@ from recunlearn.data.catalogue import EMBEDDED, check_known, data_hash
 from recunlearn.data.storage import read_manifest
 from recunlearn.data.tombstones import Erasure, erase
 from recunlearn.deletion.inventory import Stored, leftovers, stored, unknown
-from recunlearn.deletion.rewriting import Action, MustGoError, export_actions, record_actions, table_actions
+from recunlearn.deletion.rewriting import (
+    Action,
+    MustGoError,
+    export_actions,
+    parquet_actions,
+    record_actions,
+    table_actions,
+)
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError
 from recunlearn.foundation.store import content_hash, explain_os_errors, read_json, write_json
@@ -32,6 +39,7 @@ _REWRITE = {
     "circuits": record_actions,
     "score table": table_actions,
     "exported tables": export_actions,
+    "scores that stand": parquet_actions,
 }
 
 
@@ -81,31 +89,18 @@ def purge(
     _check_kept(keep, set(users))
     erase(dataset, [*(Erasure(user) for user in users), *erasures], key)
     intentions = _Intentions(dataset, users, erasures, key)
-    place = [paths.data_sets() / dataset] if dataset != EMBEDDED else []
-    intentions.add("rewritten", place)
+    if dataset != EMBEDDED:
+        intentions.add("rewritten", paths.data_sets() / dataset)
     kept = {Path(folder).resolve() for folder in keep}
-    parted = any(not e.whole_user for e in erasures)
+    data_now = data_hash(dataset) if any(not e.whole_user for e in erasures) else None
     for thing in [s for s in stored() if s.path.resolve() not in kept]:
-        treatment = _treatment(thing, dataset, set(users), data_hash(dataset) if parted else None)
-        actions: list[Action] = []
-        if treatment == "rewrite":
-            treatment, actions = _planned(thing, set(users))
-        if treatment == "remove":
-            intentions.add("removed", [thing.path])
-            _remove(thing.path)
-        elif actions:
-            intentions.add("rewritten", [thing.path])
-            with explain_os_errors(thing.path):
-                for act in actions:
-                    act()
+        _treat(thing, _treatment(thing, dataset, set(users), data_now), set(users), intentions)
     for path in leftovers():
-        intentions.add("removed", [path])
+        intentions.add("removed", path)
         _remove(path)
-    found = intentions.found
-    removed = set(found["removed"])
-    return PurgeReport(
-        tuple(p for p in found["rewritten"] if p not in removed), tuple(found["removed"]), outside(dataset)
-    )
+    removed = intentions.found["removed"]
+    rewritten = [p for p in intentions.found["rewritten"] if p not in set(removed)]
+    return PurgeReport(tuple(rewritten), tuple(removed), outside(dataset))
 
 
 def outside(dataset: str) -> tuple[str, ...]:
@@ -167,12 +162,22 @@ def _unknown_owner(thing: Stored, users: set[str]) -> str:
     return "keep" if users.isdisjoint(entities) else "remove"
 
 
-def _planned(thing: Stored, users: set[str]) -> tuple[str, list[Action]]:
-    """What rewriting a thing takes, or that it must be removed."""
-    try:
-        return "rewrite", _REWRITE[thing.kind.name](thing.path, users)
-    except MustGoError:
-        return "remove", []
+def _treat(thing: Stored, treatment: str, users: set[str], intentions: "_Intentions") -> None:
+    """Do what is to be done about one thing, after writing it down."""
+    actions: list[Action] = []
+    if treatment == "rewrite":
+        try:
+            actions = _REWRITE[thing.kind.name](thing.path, users)
+        except MustGoError:
+            treatment = "remove"
+    if treatment == "remove":
+        intentions.add("removed", thing.path)
+        _remove(thing.path)
+    elif actions:
+        intentions.add("rewritten", thing.path)
+        with explain_os_errors(thing.path):
+            for act in actions:
+                act()
 
 
 def _remove(path: Path) -> None:
@@ -210,9 +215,9 @@ class _Intentions:
             stored_before: Any = read_json(self.file)
             self.found = {k: list(stored_before.get(k, [])) for k in self.found}
 
-    def add(self, what: str, places: Sequence[Path]) -> None:
-        """Write down some more."""
-        new = [shown for shown in map(_shown, places) if shown not in self.found[what]]
-        if new:
-            self.found[what] += new
+    def add(self, what: str, place: Path) -> None:
+        """Write down one more."""
+        shown = _shown(place)
+        if shown not in self.found[what]:
+            self.found[what].append(shown)
             write_json(self.file, self.found)

@@ -113,6 +113,24 @@ def export_actions(folder: Path, users: set[str]) -> list[Action]:
     return actions
 
 
+def parquet_actions(file: Path, users: set[str]) -> list[Action]:
+    """How to drop the users' rows of a single table; nothing where it has none.
+
+    Raises:
+        MustGoError: it cannot be read.
+    """
+    try:
+        table = pd.read_parquet(file)
+        keep = ~table[USER].isin(users)
+    except (OSError, ValueError, KeyError) as error:
+        raise MustGoError from error
+    return [] if keep.all() else [partial(_write, _to_parquet, file, table[keep])]
+
+
+def _to_parquet(table: pd.DataFrame, file: Path) -> None:
+    table.to_parquet(file, index=False)
+
+
 def _write(write: Callable[[pd.DataFrame, Path], Any], file: Path, table: pd.DataFrame) -> None:
     with atomic_file(file) as temporary:
         write(table, temporary)
@@ -128,7 +146,7 @@ _TABLES: dict[str, tuple[Callable[[Path], pd.DataFrame], Callable[[pd.DataFrame,
         lambda file: pd.read_csv(file, dtype=str, keep_default_na=False),
         lambda table, file: table.to_csv(file, index=False),
     ),
-    "scores.parquet": (pd.read_parquet, lambda table, file: table.to_parquet(file, index=False)),
+    "scores.parquet": (pd.read_parquet, _to_parquet),
     "scores.json": (
         _read_json_rows,
         lambda table, file: file.write_text(to_json(table["row"].tolist()), encoding="utf-8"),

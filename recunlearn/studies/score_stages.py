@@ -78,8 +78,11 @@ def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
             circuits, outcomes, table, settings.anchors.methods, say, seed=settings.seed
         )
     _warn_about_scores(circuits, anchors, say)
+    # Numbers of deleted users have a row everywhere but in the result.
+    table = pd.concat([table, columns], axis=1)
+    table = table[~table["user_id"].map(is_tombstone)].reset_index(drop=True)
     summary = _summary(keys, subject, circuits, anchors, outcomes, table, warnings, clock.seconds)
-    return pd.concat([table, columns], axis=1), summary | {"predicted_residual": residual}
+    return table, summary | {"predicted_residual": residual}
 
 
 class Clock:
@@ -202,7 +205,7 @@ def _table(
     subject: RecBoleSubject, circuits: Circuits, scores: Scores, losses: tuple[Array, Array]
 ) -> pd.DataFrame:
     loss, unknown = losses
-    table = pd.DataFrame(
+    return pd.DataFrame(
         {
             "user_id": pd.Series(scores.entities.tolist(), dtype=object),
             "n_interactions": subject.n_samples(),
@@ -220,7 +223,6 @@ def _table(
             "personalisation_gap": unknown - loss,
         }
     )
-    return table[~table["user_id"].map(is_tombstone)].reset_index(drop=True)
 
 
 def _warn_about_model(subject: RecBoleSubject, say: Callable[[str], None]) -> None:
