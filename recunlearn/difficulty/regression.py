@@ -140,14 +140,14 @@ def out_of_fold(
     """
     n = len(values)
     fold = np.random.default_rng(seed).permutation(n) % folds
-    least = LEAST_USERS * (folds - 1) // folds
+    least = LEAST_USERS // 2 if (~np.isnan(targets).any(0)).sum() >= LEAST_USERS else LEAST_USERS
     found = Predicted(*np.full((3, n), np.nan), *np.full((3, len(targets), n), np.nan))
     for k in range(folds):
         own, others = fold == k, fold != k
         model = _fit(values[others], targets[:, others], taken(covariates, others), averaged, least)
         part = model.predict(values[own], taken(covariates, own), coverage=coverage)
-        for field in fields(Predicted):
-            getattr(found, field.name)[..., own] = getattr(part, field.name)
+        for each in fields(Predicted):
+            getattr(found, each.name)[..., own] = getattr(part, each.name)
     return found
 
 

@@ -1,7 +1,7 @@
 """Predicted residual: the share that unlearning will leave of every user, and how far to trust it."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from recunlearn.difficulty.normal_scores import normal_scores
 from recunlearn.difficulty.outcomes import hardness, measurable, unlearned_methods
-from recunlearn.difficulty.regression import COVERAGE, Predicted, fit_residual, out_of_fold, taken
+from recunlearn.difficulty.regression import Predicted, fit_residual, out_of_fold, taken
 from recunlearn.difficulty.statistics import spearman
 from recunlearn.foundation.records import Circuits, Outcomes
 
@@ -25,14 +25,16 @@ class Residual:
     Args:
         methods: names, ``[M]``.
         predicted: of all ``n`` entities; probed ones from the others' outcomes alone.
-        figures: ``users`` (that were fitted on) and, of their out-of-fold predictions, ``r2``, ``spearman``,
-            ``median_error``, ``coverage`` for the mean over methods and the same under each method's name.
+        figures: ``users`` (that were fitted on) and :func:`quality` of their out-of-fold predictions of the
+            mean over methods.
+        by_method: the same quality for each method.
         reason: why everything is NaN; "" otherwise.
     """
 
     methods: tuple[str, ...]
     predicted: Predicted
-    figures: Mapping[str, Any]
+    figures: Mapping[str, float]
+    by_method: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     reason: str = ""
 
 
@@ -57,16 +59,16 @@ def predicted_residual(
     model = fit_residual(values, targets, others, averaged=averaged)
     everyone = model.predict(circuits.values, covariates)
     if model.reason:
-        return Residual(outcomes.methods, everyone, {"users": model.n_users}, model.reason)
+        return Residual(outcomes.methods, everyone, {"users": model.n_users}, reason=model.reason)
     honest = out_of_fold(values, targets, others, averaged=averaged, seed=seed)
-    figures: dict[str, Any] = {"users": model.n_users, "interval": COVERAGE} | quality(
-        honest.mean, honest.low, honest.high, targets[averaged].mean(0)
-    )
-    for k, name in enumerate(outcomes.methods):
-        figures[name] = quality(honest.by_method[k], honest.method_low[k], honest.method_high[k], targets[k])
-    for field in fields(Predicted):
-        getattr(everyone, field.name)[..., pool] = getattr(honest, field.name)
-    return Residual(outcomes.methods, everyone, figures)
+    figures = quality(honest.mean, honest.low, honest.high, targets[averaged].mean(0))
+    by_method = {
+        name: quality(honest.by_method[k], honest.method_low[k], honest.method_high[k], targets[k])
+        for k, name in enumerate(outcomes.methods)
+    }
+    for part in fields(Predicted):
+        getattr(everyone, part.name)[..., pool] = getattr(honest, part.name)
+    return Residual(outcomes.methods, everyone, {"users": model.n_users, **figures}, by_method)
 
 
 def covariates(activity: Values, popularity: Values, loss: Values, gap: Values) -> Array | None:

@@ -22,10 +22,12 @@ HEADERS = {
     "s_hard": "s_H",
     "loss": "loss",
     "personalisation_gap": "gap",
+    "predicted_residual": "left",
 }
 LEGEND = (
     "95 %: over resampled anchors; pct: percentile; s_E, s_H: similarity to the easy and hard anchors; "
-    "gap: personalisation gap; *: an anchor"
+    "gap: personalisation gap; left: predicted residual, the share that unlearning will leave (below 0: "
+    "over-forgotten); *: an anchor"
 )
 LEFT = ("user_id", "band")
 
@@ -68,11 +70,16 @@ def _row(r: Mapping[Any, Any]) -> dict[str, str]:
         "s_hard": _figure(r["s_hard"]),
         "loss": _figure(r["loss"]),
         "personalisation_gap": _figure(r["personalisation_gap"]),
+        "predicted_residual": _share(r["predicted_residual"]),
     }
 
 
 def _figure(value: float) -> str:
     return "" if math.isnan(value) else f"{value:z.2f}"  # z: no -0.00
+
+
+def _share(value: float) -> str:
+    return "" if math.isnan(value) else f"{value:z.0%}".replace("%", " %")
 
 
 def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -97,7 +104,19 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     }
     known = [f"{names[k]} {v:+.2f}" for k, v in rho.items() if v is not None]
     lines.append(("CUD against", f"{', '.join(known)} (Spearman)"))
+    lines.append(("residual", _residual(summary["predicted_residual"])))
     return lines
+
+
+def _residual(known: Mapping[str, Any]) -> str:
+    if known["reason"]:
+        return f"none: {known['reason']}"
+    rho, r2 = (("none" if known[k] is None else f"{known[k]:.2f}") for k in ("spearman", "r2"))
+    return (
+        f"on {known['users']} probed users, each predicted from the others: Spearman {rho}, R² {r2}, half of "
+        f"the errors below {100 * known['median_error']:.0f} points, {known['coverage']:.0%} inside their "
+        f"{known['stated_coverage']:.0%} interval"
+    )
 
 
 def _model(summary: Mapping[str, Any]) -> str:

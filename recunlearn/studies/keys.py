@@ -15,7 +15,9 @@ from recunlearn.subjects.recbole.parameters import model_key
 from recunlearn.subjects.recbole.same_data import check_same_data
 
 FORMAT = 2
-"""Raised when the same settings would no longer make the same scores."""
+"""Raised when the same settings would no longer make the same circuits and outcomes."""
+TABLE = 3
+"""Raised when the same circuits and outcomes would no longer make the same score table."""
 SEQUENTIAL_BATCH = 512
 """Interactions of an unlearning step of sequential models, where no number is asked for."""
 SEQUENTIAL_CAP = 20
@@ -62,7 +64,11 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
         "circuits": content_hash(common, circuits.model_dump()),
         "probe": content_hash(common, settings.anchors.model_dump()),
         "scores": content_hash(
-            common, circuits.model_dump(), settings.anchors.model_dump(), settings.similarity.model_dump()
+            common,
+            TABLE,
+            circuits.model_dump(),
+            settings.anchors.model_dump(),
+            settings.similarity.model_dump(),
         ),
     }
     stages = {name: paths.cache() / name / key for name, key in hashes.items()}

@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from recunlearn.foundation.store import (
 )
 from recunlearn.studies.keys import keys_for
 
+RESIDUAL = ("predicted_residual", "residual_low", "residual_high")
 COLUMNS = (
     "user_id",
     "n_interactions",
@@ -39,7 +40,9 @@ COLUMNS = (
     "mean_item_popularity",
     "loss",
     "personalisation_gap",
+    *RESIDUAL,
 )
+"""Columns of every table; those of each method's predicted residual follow."""
 
 
 @dataclass(frozen=True)
@@ -62,8 +65,8 @@ class UserScores:
     """Scores of every user of a data set, and what to know about them.
 
     Args:
-        table: one row per user, columns :data:`COLUMNS`, hardest first; users without a training interaction
-            have no score (NaN).
+        table: one row per user, hardest first: :data:`COLUMNS`, then ``predicted_residual_METHOD``; users
+            without a training interaction have no score (NaN).
         summary: plain facts: model, metrics, anchor agreement, rank correlations, warnings, seconds.
         folder: where the table was stored.
         fresh: False when it was read from the store.
@@ -97,12 +100,18 @@ def scored_users(
     began = time.perf_counter()
     table, summary = compute(keys, listener or Listener())
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
-    table = table.sort_values("cud", ascending=False, kind="stable", na_position="last")[list(COLUMNS)]
+    table = table.sort_values("cud", ascending=False, kind="stable", na_position="last")
+    table = table[[*COLUMNS, *residual_names(settings.anchors.methods)[len(RESIDUAL) :]]]
     with atomic_folder(keys.scores) as temporary:
         table.to_parquet(temporary / "scores.parquet", index=False)
         write_json(temporary / "summary.json", summary)
         write_seal(temporary)
     return UserScores(table.reset_index(drop=True), summary, keys.scores)
+
+
+def residual_names(methods: Sequence[str]) -> list[str]:
+    """Columns of the predicted residual: mean over methods, its interval, and each method's own."""
+    return [*RESIDUAL, *(f"{RESIDUAL[0]}_{method}" for method in methods)]
 
 
 def score_users(

@@ -24,7 +24,7 @@ params = {embedding_size = 16}
 [circuits]
 steps = 4
 [anchors]
-pool = 40
+pool = 60
 count = 6
 methods = ["GradDiff", "NPO"]
 seeds = 2
@@ -71,7 +71,7 @@ def copied(cut, tmp_path, monkeypatch):
 
 def test_table_holds_every_user_with_a_score(cut):
     table = pd.read_csv(cut / "out" / "scores.csv", dtype={"user_id": str})
-    assert tuple(table.columns) == COLUMNS
+    assert list(table.columns) == [*COLUMNS, "predicted_residual_GradDiff", "predicted_residual_NPO"]
     assert "007" in set(table["user_id"])
     assert table["user_id"].is_unique
     scored = table[table["cud"].notna()]
@@ -96,6 +96,20 @@ def test_hard_anchors_score_above_easy_ones(cut):
     table = pd.read_csv(cut / "out" / "scores.csv")
     anchors = table[table["is_anchor"]].sort_values("cud", ascending=False)
     assert anchors["cud"].head(6).mean() > anchors["cud"].tail(6).mean()
+
+
+def test_predicted_residual_has_an_interval_and_its_quality_in_the_summary(cut):
+    table = pd.read_csv(cut / "out" / "scores.csv")
+    names = ["predicted_residual", "residual_low", "residual_high"]
+    names += ["predicted_residual_GradDiff", "predicted_residual_NPO"]
+    known = json.loads((cut / "out" / "summary.json").read_text())["predicted_residual"]
+    assert known["reason"] is None
+    assert table[names].notna().all(axis=None)
+    assert (table["residual_low"] <= table["predicted_residual"]).all()
+    assert (table["predicted_residual"] <= table["residual_high"]).all()
+    assert 30 <= known["users"] <= 60
+    assert 0 <= known["coverage"] <= 1
+    assert set(known["methods"]) == {"GradDiff", "NPO"}
 
 
 def test_csv_parquet_and_json_agree(cut):
@@ -136,7 +150,7 @@ def test_second_call_reads_and_shows_the_asked_for_users(cut, score, tmp_path):
     first = score("--users", tmp_path / "users.txt", "--format", "csv", "--out", tmp_path / "o")
     assert first.code == 0, first.err
     rows = first.out.strip().splitlines()
-    assert rows[0] == ",".join(COLUMNS)
+    assert rows[0].startswith(",".join(COLUMNS))
     assert [r.split(",")[0] for r in rows[1:]] == ["007", "196"]
     table = score("--users", tmp_path / "users.txt", "--out", tmp_path / "o")
     assert "Asked for" in table.out
@@ -166,7 +180,7 @@ def test_python_gives_the_same_table(cut, monkeypatch):
         "BPR",
         training={"epochs": 3, "params": {"embedding_size": 16}},
         circuits={"steps": 4},
-        anchors={"pool": 40, "count": 6, "methods": ["GradDiff", "NPO"], "seeds": 2},
+        anchors={"pool": 60, "count": 6, "methods": ["GradDiff", "NPO"], "seeds": 2},
     )
     pd.testing.assert_frame_equal(table, pd.read_parquet(cut / "out" / "scores.parquet"))
 
