@@ -1,5 +1,6 @@
 """RecBole models and worlds as recommenders: the conformance tests, and what is particular to them."""
 
+import copy
 from functools import cache
 
 import numpy as np
@@ -119,3 +120,14 @@ def test_sequences_are_scored_with_all_of_training_as_history(trained):
     users = rows["user_id"].numpy() - 1
     found = item_scores(subject.bundle, subject.model, users)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+
+
+def test_high_scores_stay_apart_where_a_sigmoid_would_melt_them(trained):
+    subject = trained("NeuMF")
+    model = copy.deepcopy(subject.model)
+    with torch.no_grad():
+        model.predict_layer.bias.fill_(30.0)  # σ(30) is 1 in single precision
+    users = np.arange(5)
+    found, plain = (item_scores(subject.bundle, m, users) for m in (model, subject.model))
+    moved = 30.0 - float(subject.model.predict_layer.bias.detach())
+    torch.testing.assert_close(found - moved, plain, atol=1e-4, rtol=0)

@@ -26,8 +26,9 @@ def item_scores(bundle: Bundle, model: nn.Module, users: IntArray) -> Tensor:
     """
     inputs = _inputs(bundle, np.asarray(users, dtype=np.int64))
     with evaluating(model):
-        scores = Scorer(model, inputs, bundle.train.get_item_feature(), 0)(0, len(inputs)).cpu()
-        kind = gives_probabilities(model, _a_few(bundle))
+        scorer = Scorer(model, inputs, bundle.train.get_item_feature(), 0, raw=True)
+        scores = scorer(0, len(inputs)).cpu()
+        kind = gives_probabilities(model, _a_few(bundle)) if scorer.full_sort else ""
     if kind == "sigmoid":
         scores = scores.clamp(torch.finfo(scores.dtype).tiny, 1 - torch.finfo(scores.dtype).eps / 2).logit()
     elif kind == "softmax":

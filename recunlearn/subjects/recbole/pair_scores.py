@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from recunlearn.subjects.recbole.compat import Interaction
 from recunlearn.subjects.recbole.pairs import PairColumn, dense
+from recunlearn.subjects.recbole.scoring import predicted
 
 # Users and items of a tile, measured on NeuMF (d 64) with ML-1M: fewer cost calls, more cost cache.
 SHARED_TILE = (128, 128)
@@ -33,12 +34,14 @@ class Scorer:
         inputs: columns of the rows (users with their features, or histories).
         items: columns of all items, in the order of their numbers.
         group: rows in a batch of RecBole's evaluation; 0: its last bits are not asked for.
+        raw: whether pairs are scored before a final sigmoid, whose output tells high scores hardly apart.
     """
 
     model: Any
     inputs: Any
     items: Any
     group: int = 1
+    raw: bool = False
     tolerance: float = field(default=0.0, init=False)
     """Scores closer than this may be in another order than in RecBole's batches; 0: they never are."""
 
@@ -107,7 +110,8 @@ class Scorer:
         columns |= {k: PairColumn([v[None]], grid) for k, v in items.interaction.items()}
         if not shared:
             columns = {k: dense(v) for k, v in columns.items()}
-        return dense(self.model.predict(_interaction(columns, grid[0] * grid[1])))
+        made = _interaction(columns, grid[0] * grid[1])
+        return dense(predicted(self.model, made) if self.raw else self.model.predict(made))
 
 
 def _tolerance(plain: Tensor, fast: Tensor) -> float:

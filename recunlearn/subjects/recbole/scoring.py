@@ -165,6 +165,12 @@ def gives_probabilities(model: nn.Module, columns: Mapping[str, Tensor]) -> str:
     return "sigmoid" if not torch.equal(plain, raw) and torch.allclose(raw.sigmoid(), plain) else ""
 
 
+def predicted(model: Any, interaction: Any) -> Tensor:
+    """What ``predict`` returns, before a final sigmoid."""
+    with _Predicting() as mode:
+        return mode.before_sigmoid(model.predict(interaction))
+
+
 def _predict_pair(model: Any, rows: tuple[Mapping[str, Tensor], ...]) -> list[Tensor]:
     predict: Callable[[Any], Tensor] = model.predict
     with quiet(), _Predicting() as mode:
