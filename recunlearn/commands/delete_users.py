@@ -114,9 +114,10 @@ def _read(users: list[str], file: Path | None, ring: Any, dataset: str) -> "list
 
 def _checked(asked: "list[Request]", dataset: str, ledger: "Ledger", on_missing: str) -> "list[Request]":
     """Refuse what names nobody, and what would leave nobody, before anything is entered."""
-    from recunlearn.deletion.intake import check_known, check_left, unknown_sentence
+    from recunlearn.deletion.intake import check_known, check_left, renewed, unknown_sentence
     from recunlearn.foundation.errors import UsageError
 
+    asked = renewed(dataset, asked, ledger) if asked else []
     new = [r for r in asked if ledger.find(r.reference) is None]
     fine, _, unknown = check_known(dataset, new, ledger)
     if unknown and on_missing == "error":

@@ -72,8 +72,8 @@ def remove_earlier(job: Job, ledger: Ledger) -> list[str]:
             if path.exists():
                 removed.append(path.name)
                 _remove(path)
-    folder = Path(kept).parent
-    for path in folder.glob(".*.tmp") if folder.is_dir() else ():
+    new = Path(kept)
+    for path in new.parent.glob(f".{new.name}.*"):  # of writes that were killed
         _remove(path)
     return removed
 
@@ -105,6 +105,14 @@ def close_all(job: Job, ledger: Ledger, draw: Callable[[Mapping[str, Any]], str]
     ledger.finish(job, job.facts)
     shutil.rmtree(job_folder(job), ignore_errors=True)
     return files
+
+
+def remove_stale(dataset: str, under_way: Job | None) -> None:
+    """Remove folders of jobs that are over: a kill may have come between their end and this."""
+    folder = jobs_folder() / dataset
+    for path in folder.iterdir() if folder.is_dir() else ():
+        if under_way is None or path.name != under_way.name:
+            _remove(path)
 
 
 def job_folder(job: Job) -> Path:

@@ -3,7 +3,7 @@
 import os
 import sqlite3
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from recunlearn.deletion.signing import KeyRing
@@ -60,8 +60,11 @@ def connect(path: Path, keys: KeyRing) -> sqlite3.Connection:
         RecunlearnError: no ledger, one of a newer version, or one that other keys belong to.
     """
     with explain_os_errors(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))
+        except (FileExistsError, IsADirectoryError):
+            raise _no_ledger(path) from None
     with explained(path):
         base = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
         base.row_factory = sqlite3.Row
@@ -134,6 +137,13 @@ def scrub(base: sqlite3.Connection) -> None:
     log is emptied the next time.
     """
     base.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+
+
+def rewrite(base: sqlite3.Connection) -> None:
+    """Rewrite the file without gaps and empty the log; while others read, the next job does it."""
+    with suppress(sqlite3.OperationalError):
+        base.execute("VACUUM")
+    scrub(base)
 
 
 @contextmanager

@@ -1,12 +1,14 @@
 """Requests against the data: which can be carried out, which are done already, and which name nobody."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.data.tombstones import is_deleted, survivors
+from recunlearn.deletion import states
 from recunlearn.deletion.ledger import Ledger
-from recunlearn.deletion.request import Request
-from recunlearn.foundation.errors import near_miss
+from recunlearn.deletion.request import AUTOMATIC, Request
+from recunlearn.foundation.errors import UsageError, near_miss
 
 MOST_NAMED = 10
 
@@ -35,6 +37,34 @@ def _is_gone(dataset: str, request: Request, ledger: Ledger) -> bool:
     if ledger.erased(dataset, ledger.who(dataset, request)) is not None:
         return True
     return request.user is not None and is_deleted(dataset, request.user, ledger.keys.of_user(dataset))
+
+
+def renewed(dataset: str, requests: Sequence[Request], ledger: Ledger) -> list[Request]:
+    """Requests of users who came back after their deletion get a reference of their own.
+
+    Raises:
+        UsageError: such a request was given its old reference.
+    """
+    users = set(load_interactions(dataset).users.tolist())
+    found = []
+    for request in requests:
+        row = ledger.find(request.reference)
+        if row is None or row.state != states.CLOSED or request.user not in users or request.scope != "user":
+            found.append(request)
+        elif not request.reference.startswith(AUTOMATIC):
+            raise UsageError(
+                f"The request {request.reference} is closed, but its user is in '{dataset}' again. Give the "
+                "new request a new reference."
+            )
+        else:
+            numbers = (f"{request.reference}-{n}" for n in range(2, 10**6))
+            found.append(replace(request, reference=next(n for n in numbers if _is_free(n, ledger))))
+    return found
+
+
+def _is_free(reference: str, ledger: Ledger) -> bool:
+    row = ledger.find(reference)
+    return row is None or row.state != states.CLOSED
 
 
 def check_left(dataset: str, requests: Sequence[Request]) -> None:

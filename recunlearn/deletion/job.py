@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from recunlearn.deletion import states
-from recunlearn.deletion.closing import close_all, erase_and_purge, job_folder
+from recunlearn.deletion.closing import close_all, erase_and_purge, job_folder, remove_stale
 from recunlearn.deletion.drift import advice, drift_after, drift_before
 from recunlearn.deletion.intake import check_known
 from recunlearn.deletion.ledger import Job, Ledger, Row
@@ -36,8 +36,10 @@ from recunlearn.deletion.standing import (
     scores_for,
     standing_model,
 )
+from recunlearn.foundation import paths
 from recunlearn.foundation.errors import CheckpointError, DataError, UsageError
 from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.foundation.store import read_json
 from recunlearn.studies.benchmark.locks import locked
 
 FAILED_STATES = (states.SCORED, states.UNLEARNED, states.ESCALATED)
@@ -90,6 +92,7 @@ def delete_users(
     with locked(jobs_folder() / settings.dataset), _threads(settings.threads or 1):
         outcome = Outcome(*ledger.receive(settings.dataset, requests))
         job = ledger.job_under_way(settings.dataset)
+        remove_stale(settings.dataset, job)
         if job is not None:
             orders.listener.say(f"{job.name} was begun before and is gone on with.")
             _carry_out(job, ledger, orders, outcome)
@@ -121,6 +124,7 @@ def dry_run(
 ) -> Plan:
     """Plan of all requests as one job; nothing is written but scores."""
     standing = standing_model(ledger, settings, checkpoint)
+    tell_others(settings.dataset, standing, orders)
     plan, _, _ = _planned(ledger, standing, list(requests), orders)
     return plan
 
@@ -157,6 +161,7 @@ def _still_there(rows: Sequence[Row], ledger: Ledger, outcome: Outcome) -> list[
 def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: Orders) -> Job:
     """Score and plan a job of requests."""
     plan, source, drift = _planned(ledger, standing, requests, orders)
+    tell_others(standing.keys.settings.dataset, standing, orders)
     orders.listener.say(f"{plan.methods[0]} first, because {plan.reason}. {plan.cost} Risk: {plan.risk}")
     facts = {
         "before": model_facts(standing.keys.model.absolute()),
@@ -171,6 +176,19 @@ def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: 
         "out": str(orders.out.absolute()),
     }
     return ledger.begin(standing.keys.settings.dataset, [r.reference for r in requests], facts)
+
+
+def tell_others(dataset: str, standing: Standing, orders: Orders) -> None:
+    """Say how many other models of the data set will be removed, because the deleted are in them too."""
+    others = 0
+    for manifest in paths.models().glob("*/manifest.json"):
+        if manifest.parent.resolve() != standing.keys.model.resolve():
+            others += read_json(manifest).get("data") == dataset
+    if others:
+        orders.listener.say(
+            f"Warning: {others} other models of '{dataset}' in {paths.models()} were trained with what is "
+            "erased, and will be removed with it."
+        )
 
 
 def _carry_out(job: Job, ledger: Ledger, orders: Orders, outcome: Outcome) -> None:

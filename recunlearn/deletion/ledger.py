@@ -212,6 +212,7 @@ class Ledger:
                 (states.CLOSED, _text(facts), job.name),
             )
             self._chain.add("job", job.name, states.CLOSED, {"digest": self._digest_of_job(job.name)})
+        database.rewrite(self._base)
 
     def retry(self, reference: str) -> None:
         """Put a failed request back to the beginning.

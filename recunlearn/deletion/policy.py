@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from recunlearn.foundation.settings import Settings, make_settings, read_toml
 
@@ -15,7 +15,7 @@ GENTLE: dict[str, dict[str, Any]] = {
     "GradAscent": {"learning_rate": 1e-4, "looked": 200},
     "GradDiff": {"learning_rate": 3e-4, "looked": 200},
     "NPO": {"learning_rate": 3e-4, "looked": 200},
-    "SimNPO": {"learning_rate": 3e-4, "looked": 200},
+    "SimNPO": {"learning_rate": 1e-3, "looked": 200},
     "UNDIAL": {"learning_rate": 3e-4, "looked": 200},
 }
 """Requests are small: lower rates than the methods' own; more of a user's samples decide when to stop."""
@@ -49,7 +49,7 @@ class LimitSettings(Settings):
     """Most of the way from the bound back to the original loss, for the set."""
     over_forgotten: float = Field(default=0.5, ge=0)
     """Furthest beyond the bound, in the same unit."""
-    quality_drop: float = Field(default=0.02, ge=0)
+    quality_drop: float = Field(default=0.03, ge=0)
     """Largest relative drop of the others' main test metric in one job."""
     loss_rise: float = Field(default=0.05, ge=0)
     """Largest rise of the others' mean loss, nats, in one job."""
@@ -87,7 +87,13 @@ class Policy(Settings):
     methods: dict[str, dict[str, Any]] = Field(
         default_factory=lambda: {k: dict(v) for k, v in GENTLE.items()}
     )
-    """Settings of methods by name."""
+    """Settings of methods by name, over those of :data:`GENTLE`."""
+
+    @field_validator("methods")
+    @classmethod
+    def _over_gentle(cls, methods: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        names = (*GENTLE, *methods)
+        return {n: {**GENTLE.get(n, {}), **methods.get(n, {})} for n in names}
 
 
 def read_policy(file: Path | None = None) -> Policy:

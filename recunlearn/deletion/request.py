@@ -4,6 +4,9 @@ from dataclasses import dataclass
 
 from recunlearn.data.tombstones import Erasure
 
+AUTOMATIC = "auto-"
+"""Beginning of references that nobody chose."""
+
 
 @dataclass(frozen=True)
 class Request:

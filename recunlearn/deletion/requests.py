@@ -13,7 +13,7 @@ import pandas as pd
 
 from recunlearn.data.checks import times
 from recunlearn.data.source import find_separator
-from recunlearn.deletion.request import Request
+from recunlearn.deletion.request import AUTOMATIC, Request
 from recunlearn.deletion.signing import KeyRing
 from recunlearn.foundation.errors import DataError, UsageError, near_miss
 
@@ -163,7 +163,7 @@ def _requests(table: pd.DataFrame, where: str, keys: KeyRing, dataset: str) -> l
         request = Request(row["reference"], *what, requested_at=row["requested_at"])
         if not request.reference:
             name = keys.keyed_hash("reference", dataset, *request.identity)[:16]
-            request = Request(f"auto-{name}", *what, requested_at=row["requested_at"])
+            request = Request(f"{AUTOMATIC}{name}", *what, requested_at=row["requested_at"])
         before = found.setdefault(request.reference, request)
         if before.identity != request.identity:
             raise DataError(
@@ -174,8 +174,12 @@ def _requests(table: pd.DataFrame, where: str, keys: KeyRing, dataset: str) -> l
 
 
 def _times(texts: pd.Series) -> list[float | None]:
-    values = times(pd.Index(texts))
-    return [float(v) if text else None for v, text in zip(values, texts, strict=True)]
+    return [_seconds(text) if text else None for text in texts]
+
+
+def _seconds(text: str) -> float:
+    """A number as it is, a date as seconds since 1970; NaN for neither."""
+    return float(times(pd.Index([text], dtype=object))[0])
 
 
 def _check_rows(table: pd.DataFrame, where: str) -> None:
@@ -241,12 +245,13 @@ def _is_date(text: str) -> bool:
 
 
 def _is_time(text: str) -> bool:
-    return not text or bool(np.isfinite(times(pd.Index([text], dtype=object)))[0])
+    return not text or bool(np.isfinite(_seconds(text)))
 
 
 def _in_order(table: pd.DataFrame) -> "pd.Series[bool]":
-    low, high = (times(pd.Index(table[c])) for c in ("from", "to"))
-    return pd.Series(~(low > high), index=table.index)
+    pairs = zip(_times(table["from"]), _times(table["to"]), strict=True)
+    ordered = [low is None or high is None or not low > high for low, high in pairs]
+    return pd.Series(ordered, index=table.index)
 
 
 __all__ = ["COLUMNS", "named_requests", "read_requests"]

@@ -61,7 +61,7 @@ def _time(seconds: float | None, retraining: float | None) -> str:
 
 
 FIGURES = (
-    ("loss of the forgotten", "loss/forgotten/before", "loss/forgotten/after"),
+    ("loss of what was erased", "loss/erased/before", "loss/erased/after"),
     ("loss of the others", "loss/others/before", "loss/others/after"),
     ("test ndcg@10 of the others", "ndcg@10/others/before", "ndcg@10/others/after"),
     ("test auc of the others", "auc/others/before", "auc/others/after"),
@@ -105,3 +105,28 @@ def _draw_job(console: Console, job: Any) -> None:
         console.print(f"share left {figures['share_left']:.2f} (0 as a stranger, 1 nothing forgotten)")
     seconds = f["seconds"].get("total")
     console.print(Text(f"model    {f['after']['folder']}  ({seconds} s in all)"), soft_wrap=True)
+
+
+def draw_requests(console: Console, rows: Any) -> None:
+    """Print requests, one a line."""
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2))
+    table.add_column("reference", no_wrap=True)
+    for name in ("data set", "scope", "state", "received", "closed"):
+        table.add_column(name)
+    for r in rows:
+        values = (r.reference, r.dataset, r.scope, r.state, r.received_at[:10], r.closed_at[:10])
+        table.add_row(*(Text(v) for v in values))
+    console.print(table if rows else "No request.")
+
+
+def draw_request(console: Console, data: Any) -> None:
+    """Print one request and its history."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="bold", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in data.items():
+        if name != "events" and value:
+            grid.add_row(name, Text(str(value)))
+    for event in data["events"]:
+        grid.add_row(event["state"], Text(event["at"]))
+    console.print(grid)
