@@ -177,6 +177,12 @@ def test_gradient_norms_one_by_one(board):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
+def test_gradient_norms_of_some_samples_of_each_user(board):
+    batch = next(board.batches(batch_size=1000, per_entity=1, seed=SEED))
+    found = find("grand")(per_user=1).values(board, everyone(board), seed=SEED)
+    assert found == pytest.approx(np.linalg.norm(gradients(board, batch), axis=1), rel=1e-4)
+
+
 def test_projections_estimate_the_same_norms(board):
     batch = next(board.batches(batch_size=40, seed=SEED))
     exact = exact_norms(board, batch).numpy()

@@ -24,11 +24,13 @@ class GraNd(Competitor):
 
     directions: int = 64
     """Projections of the estimate: relative standard deviation 1 / √(2 directions) of a sample's norm."""
+    per_user: int | None = None
+    """Samples of a user that are measured, the last by time; None: all. Cost: samples times parameters."""
 
     def measure(self, subject: Recommender, users: IntArray, seed: int) -> Array:
         """Average."""
         exact, sums = can_be_exact(subject), Sums(len(subject.entities))
-        for batch in subject.batches(users, batch_size=BATCH, seed=seed):
+        for batch in subject.batches(users, batch_size=BATCH, per_entity=self.per_user, seed=seed):
             norms = (
                 exact_norms(subject, batch)
                 if exact
