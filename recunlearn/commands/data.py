@@ -16,6 +16,7 @@ data = typer.Typer(
 
 Format = StrEnum("Format", ["table", "json"])
 ListFormat = StrEnum("ListFormat", ["table", "csv", "json"])
+Returned = StrEnum("Returned", ["error", "drop", "keep"])
 Duplicates = StrEnum("Duplicates", ["first", "last", "all", "error"])
 
 UserCol = Annotated[str | None, typer.Option(metavar="NAME", help="User column; usual names are recognised.")]
@@ -66,6 +67,9 @@ def add(
     duplicates: Twice = Duplicates.first,
     header: Header = True,
     force: Annotated[bool, typer.Option("--force", help="Replace a data set of this name.")] = False,
+    deleted: Annotated[
+        Returned, typer.Option(help="What to do about users who were deleted from a set of this name.")
+    ] = Returned.error,
     output: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.table,
 ) -> None:
     """Import a log under a name: data add shop --file log.csv --user-col customer --item-col sku."""
@@ -94,6 +98,8 @@ def add(
         built, report = _import(name, file, settings)
     else:
         built, report = _import_ml_1m(name, source, settings)
+    if deleted is not Returned.keep:
+        built = _without_deleted(name, built, drop=deleted is Returned.drop)
     write_data_set(built, folder, settings.model_dump(mode="json") | _origin(report))
     _show(report, output, f"Data set '{name}' in {folder}")
 
@@ -168,6 +174,25 @@ def remove(name: Annotated[str, typer.Argument(help="Name of an imported data se
 
     remove_data_set(name)
     typer.echo(f"Removed the data set '{name}'. Models trained on it, if any, are still there.")
+
+
+def _without_deleted(name: str, built: "Interactions", *, drop: bool) -> "Interactions":
+    """Keep an old log from bringing deleted users back; only keyed hashes of them are known."""
+    from recunlearn.data.left_out import read_left_out
+    from recunlearn.data.tombstones import Erasure, returned, survivors
+    from recunlearn.foundation.errors import DataError
+
+    if not read_left_out(name).users:
+        return built
+    from recunlearn.deletion.signing import read_keys
+
+    back = returned(name, built, read_keys().of_user(name))
+    if back and not drop:
+        raise DataError(
+            f"{len(back)} users of the log were deleted from '{name}' before and would come back. Choose "
+            "--deleted drop to leave them out, or --deleted keep if they are customers again."
+        )
+    return survivors(built, [Erasure(user) for user in back]) if back else built
 
 
 def _origin(report: "Report") -> dict[str, Any]:

@@ -108,7 +108,9 @@ def _draw(found: Any, asked: list[str] | None) -> None:
 
     if not found:
         return
-    table = Table("file", "what", "where")
+    table = Table()
+    for heading in ("file", "what", "where"):
+        table.add_column(heading, overflow="fold")
     table.add_column("users", justify="right")
     table.add_column("hits", justify="right")
     for f in found:

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
+from recunlearn.data.tombstones import is_tombstone
 from recunlearn.difficulty.anchors import choose_anchors
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.records import Anchors, CircuitGraph, Circuits, Outcomes, load_record
@@ -18,7 +21,7 @@ class ScoredRun:
     Args:
         keys: settings and folders of the run.
         scores: the score table.
-        circuits, anchors: what the scores were made from.
+        circuits, anchors: what the scores were made from; circuits have a row for each user of the table.
         graph: what the circuits' columns join.
     """
 
@@ -56,7 +59,9 @@ def scored_run(
 
 
 def _read(keys: Keys) -> tuple[Circuits, Anchors]:
-    circuits = load_record(Circuits, keys.circuits)
+    stored = load_record(Circuits, keys.circuits)
+    # Deleted users have a number in the model, and no row in the score table.
+    circuits = stored.take(np.flatnonzero([not is_tombstone(user) for user in stored.entities.tolist()]))
     if keys.settings.anchors.source == "bilevel":
         return circuits, load_record(Anchors, keys.probe)
     return circuits, choose_anchors(load_record(Outcomes, keys.probe), keys.settings.anchors)

@@ -46,6 +46,20 @@ def test_a_purge_and_its_proof(shop, home, run_cli):
     assert "data/shop" in again.out
 
 
+def test_an_old_log_does_not_bring_the_deleted_back(shop, run_cli):
+    add = ("data", "add", "shop", "--file", shop / "log.csv", "--force")
+    assert run_cli("purge", "--users", shop / "users.csv", "--dataset", "shop").code == 0
+    refused = run_cli(*add)
+    assert refused.code == 1
+    assert "1 users of the log were deleted from 'shop' before" in refused.err
+    from recunlearn.data.catalogue import load_interactions
+
+    assert run_cli(*add, "--deleted", "drop").code == 0
+    assert CANARY not in load_interactions("shop").users
+    assert run_cli(*add, "--deleted", "keep").code == 0
+    assert CANARY in load_interactions("shop").users
+
+
 def test_ids_are_shown_on_request_only(shop, run_cli):
     (shop / "short.csv").write_text(f"user_id\n{CANARY}\n405\n")
     done = run_cli("purge", "--scan", shop / "log.csv", "--users", shop / "short.csv")

@@ -142,6 +142,13 @@ def test_the_new_checkpoint_is_scored_afterwards(copied, used, run_cli):
     assert done.code == 0, done.err
     assert "deleted" not in done.out
     assert len(done.out.splitlines()) == 1 + len(load_interactions("small").users) == 48
+    run = ["--config", used.folder / "run.toml", "--checkpoint", copied.new]
+    for command in (
+        ["explain-user", "u7", "--picture", "none"],
+        ["circuits", "signatures", "--out", copied.home / "s"],
+    ):
+        done = run_cli(*command, *run)
+        assert done.code == 0, done.err
 
 
 def test_the_same_purge_again_reports_the_same(copied):
