@@ -111,7 +111,7 @@ def _fit(
 ) -> ResidualModel:
     blocks = [np.asarray(b, dtype=np.float64) for b in (values, covariates) if b is not None]
     outcome = _with_mean(targets, averaged)
-    fine = ~np.isnan(outcome).any(1) & np.all([np.isfinite(b).all(1) for b in blocks], axis=0)
+    fine = _fittable(blocks, outcome)
     n_methods, n_users = len(targets), int(fine.sum())
     if n_users < least:
         lacking = f"the outcome of {n_users} users could be measured, and {least} are needed"
@@ -140,7 +140,10 @@ def out_of_fold(
     """
     n = len(values)
     fold = np.random.default_rng(seed).permutation(n) % folds
-    least = LEAST_USERS // 2 if (~np.isnan(targets).any(0)).sum() >= LEAST_USERS else LEAST_USERS
+    # A fold's model may have fewer users than a model that is used for others, but enough to state an end.
+    blocks = [b for b in (values, covariates) if b is not None]
+    enough = _fittable(blocks, _with_mean(targets, averaged)).sum() >= LEAST_USERS
+    least = LEAST_USERS // 2 if enough else LEAST_USERS
     found = Predicted(*np.full((3, n), np.nan), *np.full((3, len(targets), n), np.nan))
     for k in range(folds):
         own, others = fold == k, fold != k
@@ -154,6 +157,12 @@ def out_of_fold(
 def taken(block: Values | None, rows: Mask | NDArray[np.int64]) -> Values | None:
     """Rows of a block that may be absent."""
     return None if block is None else block[rows]
+
+
+def _fittable(blocks: Sequence[Values], outcome: Array) -> Mask:
+    """Entities without a NaN in features or outcome ``[n, T]``: ``[n]``."""
+    fine: Mask = ~np.isnan(outcome).any(1) & np.all([np.isfinite(b).all(1) for b in blocks], axis=0)
+    return fine
 
 
 def _with_mean(targets: Values, averaged: Mask | None) -> Array:

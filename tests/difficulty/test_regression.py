@@ -132,3 +132,12 @@ def test_the_unit_of_circuits_and_of_an_edge_does_not_matter():
     )
     np.testing.assert_allclose(plain, other, rtol=1e-6)
     assert spearman(plain, mixed) > 0.999  # a thousandth of the largest spread is added to each
+
+
+def test_a_method_that_made_every_loss_infinite_leaves_nothing_to_learn():
+    values, targets = planted(60)
+    targets[1] = -np.inf
+    assert (
+        fit_residual(values, targets).reason == "the outcome of 0 users could be measured, and 30 are needed"
+    )
+    assert np.isnan(out_of_fold(values, targets).mean).all()
