@@ -113,6 +113,7 @@ KINDS = (
     Kind("parts of a validity study", "cache/validity/*", "remove", _nobody, "losses and models by user"),
     Kind("hash of the packaged data", "cache/ml-100k-hash.json", "keep", _nobody, "a hash"),
     Kind("exported tables", "results/*", "rewrite", _of_table, "scores.csv, .parquet and .json; pictures go"),
+    Kind("exports for RecBole", "exports/*", "remove", _by_name, "weights, and the data beside them"),
     Kind("scores that stand", "ledger/jobs/*-scores.parquet", "rewrite", _by_name, "one row a user"),
     Kind("ledger", "ledger/*", "keep", _nobody, "drops the id itself when a request is closed"),
     Kind("keys", "keys/*", "keep", _nobody, "no user"),

@@ -186,6 +186,26 @@ def test_a_hit_over_the_edge_of_a_chunk_is_one_hit(before, after):
     assert found == [("bytes", [0, 0])]
 
 
+HEADS = (
+    b"",
+    b"PK\x03\x04",
+    b"\x1f\x8b\x08",
+    b"PAR1",
+    b"SQLite format 3\x00",
+    b"\x93NUMPY\x01\x00",
+    b"{",
+    b"[",
+    b"user_id,n\n",
+)
+
+
+@given(st.sampled_from(HEADS), st.binary(max_size=200))
+def test_no_content_stops_a_scan(tmp_path_factory, head, rest):
+    file = tmp_path_factory.getbasetemp() / "fuzzed"
+    file.write_bytes(head + rest)
+    assert all(f.kind in ("id", "unread") for f in scan(file, USERS))
+
+
 def test_a_single_file_and_what_is_refused(tmp_path):
     (tmp_path / "users.csv").write_text("user_id\n405\n")
     assert [f.path for f in scan(tmp_path / "users.csv", USERS)] == ["users.csv"]
