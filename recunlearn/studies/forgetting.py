@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from recunlearn.data.catalogue import load_interactions
+from recunlearn.evaluation.forgetting import cold_items
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.store import content_hash, read_json
@@ -35,7 +36,7 @@ class Forgotten:
     """What one request did.
 
     Args:
-        facts: method, settings, cost, steps, seconds: plain values without a user's id.
+        facts: method, settings, cost, steps, seconds, cold items: plain values without a user's id.
         losses: "forgotten" and "others" -> mean loss "before" and "after".
         ranking: figure of the others on the test part -> "before" and "after".
         folder: of the new checkpoint.
@@ -92,6 +93,12 @@ def _forget(
     subject = _trained(keys, listener)
     forget = _rows(subject, users)
     listener.say(method.cost(subject, forget).sentence)
+    cold = len(cold_items(*subject.interactions(), forget, len(subject.items)))
+    if cold:
+        listener.say(
+            f"Of {cold:,} item{'s' * (cold > 1)} the model knows these users' interactions only; cold items "
+            "keep their numbers and can still be recommended."
+        )
     folder = out or _default_folder(keys, subject, forget, method)
     # One folder for all requests: what a method needs beside the model (shards) is made once.
     work = paths.models() / f"{keys.model.name}-{method.name}.work"
@@ -101,8 +108,9 @@ def _forget(
     )
     _warn(found, method.name, listener)
     told = _measured(subject, forget, original, found)
-    _save(subject, found, told, folder, work)
-    return Forgotten(found.facts(), told["losses"], told["ranking"], folder)
+    facts = {**found.facts(), "cold_items": cold}
+    _save(subject, found, {**facts, **told}, folder, work)
+    return Forgotten(facts, told["losses"], told["ranking"], folder)
 
 
 def check_out(out: Path, checkpoint: Path | None) -> None:
@@ -198,7 +206,7 @@ def _save(
         popularity_metrics=subject.popularity_metrics,
         weights_hash="",
     )
-    save_subject(unlearned, folder, history={"unlearning": {**found.facts(), **told}})
+    save_subject(unlearned, folder, history={"unlearning": dict(told)})
     if (work / LOG).is_file():
         shutil.move(work / LOG, folder / LOG)
     if work.is_dir() and not any(work.iterdir()):

@@ -91,6 +91,26 @@ def test_cost_is_told_before_and_what_was_measured_after(unlearn, small, tmp_pat
     assert not any(user in written for user in listed)
 
 
+def test_items_that_become_cold_are_told_and_keep_their_numbers(unlearn, small, tmp_path):
+    from recunlearn.subjects.recbole.store import load_subject
+
+    log = load_interactions("small")
+    before = load_subject(small.checkpoint, log)
+    user, item = before.interactions()
+    count = np.bincount(item, minlength=len(before.items))
+    rarest = np.where(count > 0, count, count.max() + 1).argmin()
+    owners = before.entities[user[item == rarest]].tolist()
+    (tmp_path / "owners.txt").write_text("\n".join(owners))
+    options = ("--method", "NPO", *QUICK, "--out", tmp_path / "new", "--format", "json")
+    done = unlearn(*options, users=tmp_path / "owners.txt")
+    assert done.code == 0, done.err
+    gone = np.isin(before.entities[user], owners)
+    cold = len(set(item[gone]) - set(item[~gone]))
+    assert json.loads(done.out)["cold_items"] == cold > 0
+    assert f"{cold} item" in done.err
+    assert load_subject(tmp_path / "new", log).items.tolist() == before.items.tolist()
+
+
 def test_retraining_forgets_too(unlearn, tmp_path):
     done = unlearn("--method", "retrain", "--out", tmp_path / "new", "--format", "json")
     assert done.code == 0, done.err
