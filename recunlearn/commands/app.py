@@ -123,7 +123,7 @@ def explain(error: Exception) -> tuple[str, int]:
     # Usage errors are known by a method: newer typer carries its own copy of click's classes.
     if hasattr(error, "format_message"):
         return _usage_sentence(error), getattr(error, "exit_code", USAGE)
-    if known := _disk_sentence(error):
+    if known := _disk_sentence(error) or _memory_sentence(error):
         return known, FAILED
     text = " ".join(str(error).split())
     return (
@@ -155,6 +155,14 @@ def unknown_option(option: str, names: Sequence[str]) -> str:
     if not hint and "--set" in names:
         hint = f" A parameter of the recommender is given as --set {option.lstrip('-')}=VALUE."
     return f"Unknown option {option}.{hint}"
+
+
+def _memory_sentence(error: Exception) -> str | None:
+    """Torch says it by the text of a RuntimeError on the CPU, by a class of its own on a GPU."""
+    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    if not said and "can't allocate memory" not in str(error):
+        return None
+    return "Not enough memory for this step. Lower the batch size, name a smaller data set, or free memory."
 
 
 def _disk_sentence(error: Exception) -> str | None:

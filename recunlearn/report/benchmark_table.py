@@ -131,7 +131,7 @@ def _budgets(told: Told) -> Iterator[Grid]:
             model,
             method,
             f"{b.learning_rate:.2g}",
-            NONE if b.gamma is None else f"{b.gamma:.2g}",
+            NONE if b.gamma is None else f"{b.gamma:.3g}",
             str(b.steps),
             NONE if b.reached is None else "yes" if b.reached else "no",
             str(len(b.trials)),

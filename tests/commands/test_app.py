@@ -165,6 +165,19 @@ def test_a_full_disk_is_named_wherever_it_is_met(run_raising):
     assert result.err.startswith("error: The disk is full: /data/scores.csv could not be written.")
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes."),
+    ],
+)
+def test_memory_that_is_not_there_is_named(run_raising, error):
+    result = run_raising(error)
+    assert result.code == 1
+    assert result.err.startswith("error: Not enough memory for this step.")
+
+
 def test_another_os_error_stays_unexpected(run_raising):
     result = run_raising(OSError(errno.EIO, "Input/output error"))
     assert "Unexpected OSError" in result.err

@@ -145,12 +145,12 @@ def _method(
 def _budget(plan: Plan, model: str, method: str, tuned: bool) -> str:
     stored = (read_plain(plan.budget_path(model, method)) or {}).get("budget", {})
     if stored.get("steps"):
-        gamma = "" if stored.get("gamma") is None else f", γ {stored['gamma']:.2g}"
+        gamma = "" if stored.get("gamma") is None else f", γ {stored['gamma']:.3g}"
         return f"{stored['steps']} steps at {stored['learning_rate']:.2g}{gamma}"
     if not tuned:
         return "nothing to tune"
     rate, gamma = centre_of(method, plan.settings.methods.get(method, {}))
-    weight = "" if gamma is None else f" and γ {gamma:.2g}"
+    weight = "" if gamma is None else f" and γ {gamma:.3g}"
     return f"to be tuned in {plan.settings.trials} trials from a learning rate of {rate:.2g}{weight}"
 
 
