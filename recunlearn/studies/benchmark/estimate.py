@@ -145,13 +145,15 @@ def _method(
 def _budget(plan: Plan, model: str, method: str, tuned: bool) -> str:
     stored = (read_plain(plan.budget_path(model, method)) or {}).get("budget", {})
     if stored.get("steps"):
-        gamma = "" if stored.get("gamma") is None else f", γ {stored['gamma']:.3g}"
-        return f"{stored['steps']} steps at {stored['learning_rate']:.2g}{gamma}"
+        return f"{stored['steps']} steps at {_told(stored['learning_rate'], stored.get('gamma'))}"
     if not tuned:
         return "nothing to tune"
-    rate, gamma = centre_of(method, plan.settings.methods.get(method, {}))
-    weight = "" if gamma is None else f" and γ {gamma:.3g}"
-    return f"to be tuned in {plan.settings.trials} trials from a learning rate of {rate:.2g}{weight}"
+    first = _told(*centre_of(method, plan.settings.methods.get(method, {})))
+    return f"to be tuned in {plan.settings.trials} trials from a learning rate of {first}"
+
+
+def _told(rate: float, gamma: float | None) -> str:
+    return f"{rate:.2g}" if gamma is None else f"{rate:.2g} and γ {gamma:.3g}"
 
 
 def _subject(plan: Plan, model: str) -> tuple[RecBoleSubject, int]:
