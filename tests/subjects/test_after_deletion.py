@@ -8,7 +8,7 @@ import torch
 from test_recbole_subject import make, small_data
 
 from recunlearn.data.tombstones import Erasure, is_tombstone, survivors
-from recunlearn.foundation.errors import CheckpointError, UsageError
+from recunlearn.foundation.errors import CheckpointError
 from recunlearn.subjects.recbole.after_deletion import after_deletion
 from recunlearn.subjects.recbole.store import load_subject, save_subject
 
@@ -124,12 +124,3 @@ def test_a_damaged_id_map(deleted, tmp_path):
     (copied / "idmap.json").write_text(json.dumps(id_map))
     with pytest.raises(CheckpointError, match=r"idmap.json is damaged"):
         load_subject(copied, left)
-
-
-def test_imported_models_are_refused(tmp_path):
-    from dataclasses import replace
-
-    subject = make("BPR", tmp_path, epochs=1)
-    subject.bundle = replace(subject.bundle, facts={**subject.bundle.facts, "split": "recbole"})
-    with pytest.raises(UsageError, match="RecBole's own random split"):
-        after_deletion(subject, subject.model, small_data())

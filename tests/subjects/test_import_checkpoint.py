@@ -14,11 +14,13 @@ import torch
 from recbole_runs import LABELLED, TINY_SASREC, Config, MySettings, Run, cut
 
 from recunlearn.data.splits import take_rows
+from recunlearn.data.tombstones import Erasure, is_tombstone, survivors
 from recunlearn.foundation.errors import CheckpointError
 from recunlearn.subjects.recbole import unpickler
+from recunlearn.subjects.recbole.after_deletion import after_deletion
 from recunlearn.subjects.recbole.compat import importing
 from recunlearn.subjects.recbole.import_checkpoint import import_checkpoint
-from recunlearn.subjects.recbole.store import load_subject
+from recunlearn.subjects.recbole.store import load_subject, save_subject
 from recunlearn.subjects.recbole.unpickler import read_checkpoint_file
 
 CASES = {
@@ -449,3 +451,34 @@ def test_optimiser_and_settings_are_read_too(written):
     assert loaded["config"].name == f"{MySettings.__module__}.MySettings"
     assert loaded["config"].get("final_config_dict")["hidden_size"] == 16
     assert loaded["optimizer"]["param_groups"][0]["lr"] == 0.01
+
+
+@pytest.mark.parametrize("model", CASES)
+def test_an_imported_model_follows_its_data_through_a_deletion(written, model, tmp_path):
+    """Users go, and everybody else keeps numbers, scores and the parts that RecBole drew for their rows."""
+    file, _ = written(model)
+    data = data_for(model)
+    before = import_checkpoint(file, data, folder=tmp_path / "before")
+    gone = before.entities[[3, 40]].tolist()
+    left = survivors(data, [Erasure(user) for user in gone])
+    after = after_deletion(before, before.model, left)
+    save_subject(after, tmp_path / "after")
+    loaded = load_subject(tmp_path / "after", left)
+    for now in (after, loaded):
+        assert sum(map(is_tombstone, now.entities)) == 2
+        for name in ("train", "valid", "test"):
+            then = [p for p in pairs(getattr(before.bundle, name)) if p[0] not in (4, 41)]
+            assert pairs(getattr(now.bundle, name)) == then
+    alive = np.flatnonzero(after.n_samples())[:20]
+    scores = [s.item_scores(s.model, alive) for s in (before, after, loaded)]
+    if model != "LightGCN":  # its propagation is that of the graph without the deleted
+        kept = torch.from_numpy(np.isin(before.items, left.items))
+        torch.testing.assert_close(scores[1][:, kept], scores[0][:, kept])
+    assert torch.equal(scores[1], scores[2])
+    again = after_deletion(loaded, loaded.model, survivors(left, [Erasure(str(after.entities[7]))]))
+    assert sum(map(is_tombstone, again.entities)) == 3
+    if model != "SASRec":
+        assert len(again.bundle.train) < len(after.bundle.train)
+    (tmp_path / "after" / "split.safetensors").write_bytes(b"x")
+    with pytest.raises(CheckpointError, match=r"split\.safetensors is missing or damaged"):
+        load_subject(tmp_path / "after", left)

@@ -1,6 +1,7 @@
 """A model on its data after users were deleted: others keep their numbers, the deleted leave tombstones."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,10 +10,10 @@ from torch import Tensor, nn
 
 from recunlearn.data.interactions import Interactions
 from recunlearn.data.tombstones import is_tombstone, tombstone
-from recunlearn.foundation.errors import UsageError
-from recunlearn.subjects.recbole.as_written import SPLIT
+from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
+from recunlearn.subjects.recbole.kept_split import labels_of
 from recunlearn.subjects.recbole.scoring import clear_caches
 from recunlearn.subjects.recbole.store import settings_of
 from recunlearn.subjects.recbole.subject import RecBoleSubject
@@ -33,21 +34,9 @@ def after_deletion(subject: RecBoleSubject, model: nn.Module, interactions: Inte
         model: the unlearned model, of the subject's form or plain tables.
         interactions: the data after the deletion, as :func:`recunlearn.data.tombstones.survivors` returns.
 
-    Raises:
-        UsageError: an imported model, whose split depends on all rows of its data.
+    An imported model keeps the parts that RecBole's random split gave to the rows that are left.
     """
-    before = bundle_of(subject.bundle, model)
-    if before.facts["split"] == SPLIT:
-        raise UsageError(
-            f"The model {before.facts['model']} was imported with RecBole's own random split, which changes "
-            "when users are deleted. Train it here (score-users --model) and delete from that model."
-        )
-    bundle = make_bundle(
-        interactions,
-        settings_of({**before.facts, "data": interactions.name}),
-        device=str(before.config["device"]),
-        numbers=_numbers_after(before, interactions),
-    )
+    bundle = _bundle_after(bundle_of(subject.bundle, model), interactions)
     fresh, _ = prepare(bundle)
     fresh.load_state_dict(model.state_dict())
     phases = ("valid", "test")
@@ -58,6 +47,21 @@ def after_deletion(subject: RecBoleSubject, model: nn.Module, interactions: Inte
     made.metrics = {p: evaluate(bundle, made.model, p) for p in phases}
     made.popularity_metrics = {p: popularity(bundle, p) for p in phases}
     return made
+
+
+def _bundle_after(before: Bundle, interactions: Interactions) -> Bundle:
+    device, numbers = str(before.config["device"]), _numbers_after(before, interactions)
+    if before.facts["split"] != SPLIT:
+        settings = settings_of({**before.facts, "data": interactions.name})
+        return make_bundle(interactions, settings, device=device, numbers=numbers)
+    made = bundle_as_written(
+        interactions,
+        before.config.final_config_dict,
+        device=device,
+        labels=labels_of(before, interactions),
+        numbers=numbers,
+    )
+    return replace(made, facts={**made.facts, "imported": before.facts["imported"]})
 
 
 def _numbers_after(before: Bundle, interactions: Interactions) -> dict[str, list[str]]:

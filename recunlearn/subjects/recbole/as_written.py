@@ -1,6 +1,7 @@
 """A data set prepared by RecBole's own filters, order and split, from the settings in its checkpoint."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 
 from recunlearn.data.interactions import Interactions
+from recunlearn.data.splits import take_rows
 from recunlearn.foundation.errors import CheckpointError
-from recunlearn.subjects.recbole.bundle import Bundle, objective_of
+from recunlearn.subjects.recbole.bundle import STORED, Bundle, check_numbers, objective_of
 from recunlearn.subjects.recbole.compat import (
     Dataset,
     Interaction,
@@ -20,6 +22,7 @@ from recunlearn.subjects.recbole.compat import (
     quiet,
 )
 from recunlearn.subjects.recbole.dataset import InMemory, Tables, class_of
+from recunlearn.subjects.recbole.kept_split import inter_columns, without_filters
 from recunlearn.subjects.recbole.names import family_of
 
 SPLIT = "recbole"
@@ -64,7 +67,12 @@ def plain_settings(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bundle_as_written(
-    interactions: Interactions, settings: Mapping[str, Any], *, device: str = "cpu"
+    interactions: Interactions,
+    settings: Mapping[str, Any],
+    *,
+    device: str = "cpu",
+    labels: NDArray[np.int8] | None = None,
+    numbers: Mapping[str, Sequence[str]] | None = None,
 ) -> Bundle:
     """Prepare data and model settings as RecBole would with ``settings``.
 
@@ -73,6 +81,8 @@ def bundle_as_written(
         settings: ``final_config_dict`` of a RecBole configuration; ``feature_rows`` is one of
             FEATURE_ORDERS.
         device: "cpu" or "cuda[:n]".
+        labels: ``[n]`` part of each row, -1 for none, instead of RecBole's filters and random split.
+        numbers: column -> tokens in the order of their numbers; None: in order of appearance.
 
     Raises:
         UsageError: unknown model.
@@ -80,11 +90,15 @@ def bundle_as_written(
     """
     settings = plain_settings(settings)
     model = str(settings.get("model"))
-    family_of(model)
+    data = interactions
+    if labels is not None:
+        data = replace(take_rows(interactions, np.flatnonzero(labels >= 0)), split=labels[labels >= 0])
+        settings |= without_filters(family_of(model) == "sequential")
     config = make_config(model, interactions.name, {**settings, "device": device})
     try:
         init_seed(config["seed"], reproducibility=True)
-        dataset, parts = _build(config, interactions)
+        dataset, parts = _build(config, data, numbers or {})
+        check_numbers(interactions.name, dataset, numbers or {})
         facts = _facts(config, interactions)
     except _UNFIT as error:
         raise CheckpointError(
@@ -98,10 +112,11 @@ def bundle_as_written(
         test=parts[2],
         users=np.asarray(dataset.field2id_token["user_id"][1:], dtype=str),
         items=np.asarray(dataset.field2id_token["item_id"][1:], dtype=str),
-        time=interactions.time,
+        time=data.time,
         labelled=facts["labelled"],
         objective=objective_of(config),
-        facts=facts,
+        facts=facts if numbers is None else {**facts, "numbering": STORED},
+        labels=labels,
     )
 
 
@@ -152,12 +167,12 @@ def _rename(value: Any, names: Mapping[str, str]) -> Any:
     return names.get(value, value) if isinstance(value, str) else value
 
 
-def _build(config: Any, data: Interactions) -> tuple[Any, list[Any]]:
+def _build(config: Any, data: Interactions, numbers: Mapping[str, Sequence[str]]) -> tuple[Any, list[Any]]:
     base = dataset_base(config["model"], config["MODEL_TYPE"])
     made = class_of(f"AsWritten{base.__name__}", (_AsWritten, base))
     with quiet():
         dataset: Any = object.__new__(made)
-        dataset.tables = _tables(config, data)
+        dataset.tables = replace(_tables(config, data), numbers=numbers)
         dataset.__init__(config)
         return dataset, dataset.build()
 
@@ -168,11 +183,6 @@ def _tables(config: Any, data: Interactions) -> Tables:
             f"The model was trained on ready-made train, valid and test files, but '{data.name}' has no "
             "split of its own. Import the data again with --valid-file and --test-file."
         )
-    columns = {
-        "user_id": data.users.astype(object)[data.user],
-        "item_id": data.items.astype(object)[data.item],
-    }
-    columns |= {k: v for k, v in (("rating", data.rating), ("timestamp", data.time)) if v is not None}
     split = np.zeros(len(data), dtype=np.int8) if data.split is None else data.split
     types = {
         **data.feature_types,
@@ -185,7 +195,7 @@ def _tables(config: Any, data: Interactions) -> Tables:
         None if table is None else _loaded(config, side, _in_file_order(config, table))
         for side, table in (("user", data.user_features), ("item", data.item_features))
     )
-    inter = _loaded(config, "inter", pd.DataFrame(columns))
+    inter = _loaded(config, "inter", inter_columns(data))
     if inter is None:
         raise KeyError("load_col names no columns of interactions")
     return Tables(inter, split, data.time, user, item, types)

@@ -45,6 +45,8 @@ class Bundle:
         labelled: rows carry their own label 0/1 (context-aware models on data with ratings).
         objective: "pointwise", "pairwise" or "softmax".
         facts: plain values that identify data and settings.
+        labels: ``[rows of the data]`` part of each row, -1 for none, where it is kept and not drawn (imported
+            models whose data have lost users); else None.
         tasks: prepared rankings by phase, filled when first asked for.
     """
 
@@ -58,6 +60,7 @@ class Bundle:
     labelled: bool
     objective: str
     facts: Mapping[str, Any]
+    labels: NDArray[np.int8] | None = None
     tasks: dict[str, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @property
@@ -106,7 +109,7 @@ def make_bundle(
     config = make_config(settings.model, interactions.name, values)
     init_seed(settings.seed, reproducibility=True)
     dataset = make_dataset(config, tables)
-    _check_numbers(interactions.name, dataset, numbers or {})
+    check_numbers(interactions.name, dataset, numbers or {})
     train, valid, test = build_splits(dataset)
     if not len(train):
         raise DataError(f"No interaction of '{interactions.name}' is left for training {settings.model}.")
@@ -127,7 +130,8 @@ def make_bundle(
     )
 
 
-def _check_numbers(name: str, dataset: Any, numbers: Mapping[str, Sequence[str]]) -> None:
+def check_numbers(name: str, dataset: Any, numbers: Mapping[str, Sequence[str]]) -> None:
+    """Refuse data with tokens that a model has no number for."""
     for column, tokens in numbers.items():
         found = len(dataset.field2id_token[column]) - 1
         if found != len(tokens):

@@ -15,6 +15,7 @@ from recunlearn.data.catalogue import load_interactions
 from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.foundation.store import atomic_file, atomic_folder, read_json
+from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
 from recunlearn.subjects.recbole.compat import plain_config
 from recunlearn.subjects.recbole.dataset import Tables
@@ -81,7 +82,11 @@ def _as_numbered_by_recbole(subject: RecBoleSubject, data: Interactions) -> tupl
     bundle: Bundle = subject.bundle
     if bundle.facts.get("numbering") != STORED:
         return bundle, subject.model
-    fresh = make_bundle(data, settings_of(bundle.facts))
+    if bundle.facts["split"] == SPLIT:
+        settings = bundle.config.final_config_dict
+        fresh = bundle_as_written(data, settings, labels=bundle.labels)
+    else:
+        fresh = make_bundle(data, settings_of(bundle.facts))
     model, _ = prepare(fresh)
     model.load_state_dict(renumbered(subject.model, model, bundle.numbers, fresh.numbers))
     moved = RecBoleSubject(

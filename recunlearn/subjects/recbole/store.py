@@ -6,7 +6,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
@@ -32,6 +34,8 @@ _KINDS: dict[str, type] = {
 }
 _IMPORTED_KINDS = {"recbole_settings": dict, "imported": dict}
 WEIGHTS, MANIFEST, ID_MAP = "weights.safetensors", "manifest.json", "idmap.json"
+SPLIT_FILE = "split.safetensors"
+"""Parts of the rows, where they are kept and not drawn."""
 
 
 def train_subject(
@@ -86,6 +90,10 @@ def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, An
         id_map = _id_map(bundle)
         write_json(temporary / ID_MAP, id_map)
         subject.weights_hash = file_hash(temporary / WEIGHTS)
+        parted = {}
+        if bundle.labels is not None:
+            save_file({"label": torch.from_numpy(bundle.labels)}, temporary / SPLIT_FILE)
+            parted = {"split_hash": file_hash(temporary / SPLIT_FILE)}
         manifest = {
             "kind": "recbole",
             "format": FORMAT,
@@ -97,6 +105,7 @@ def save_subject(subject: RecBoleSubject, folder: Path, history: Mapping[str, An
             "recbole_settings": _plain(bundle),
             "weights_hash": subject.weights_hash,
             "id_map_hash": content_hash(id_map),
+            **parted,
             "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "numpy", "lightning")},
         }
         write_json(temporary / MANIFEST, manifest)
@@ -198,10 +207,12 @@ def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tenso
 
 def _bundle(folder: Path, interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
     """Prepare the data as the model saw them: by our split, or by RecBole's own for an imported model."""
-    if _is_imported(manifest):
-        bundle = bundle_as_written(interactions, manifest["recbole_settings"], device=device)
-        return replace(bundle, facts={**bundle.facts, "imported": manifest["imported"]})
     numbers = _numbers(folder, manifest) if manifest.get("numbering") == STORED else None
+    if _is_imported(manifest):
+        labels = None if numbers is None else _labels(folder, manifest)
+        settings = manifest["recbole_settings"]
+        bundle = bundle_as_written(interactions, settings, device=device, labels=labels, numbers=numbers)
+        return replace(bundle, facts={**bundle.facts, "imported": manifest["imported"]})
     return make_bundle(interactions, settings_of(manifest), device=device, numbers=numbers)
 
 
@@ -214,6 +225,17 @@ def _numbers(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[str]]:
         return {"user_id": stored["users"], "item_id": stored["items"], **stored["features"]}
     except (RecunlearnError, KeyError, TypeError, ValueError):
         raise CheckpointError(f"{folder / ID_MAP} is damaged. {_again(folder)}") from None
+
+
+def _labels(folder: Path, manifest: Mapping[str, Any]) -> NDArray[np.int8]:
+    """Part of each row of the data."""
+    try:
+        if file_hash(folder / SPLIT_FILE) != manifest.get("split_hash"):
+            raise ValueError
+        labels: NDArray[np.int8] = load_file(folder / SPLIT_FILE)["label"].numpy()
+    except (OSError, SafetensorError, KeyError, ValueError):
+        raise CheckpointError(f"{folder / SPLIT_FILE} is missing or damaged. {_again(folder)}") from None
+    return labels
 
 
 def _is_imported(manifest: Any) -> bool:
