@@ -94,12 +94,13 @@ def choose(
         return (NOTHING,), "the model was not trained on anything that goes"
     if partial:
         return ("retrain",), "single interactions have no row of their own, so only retraining erases them"
-    if named is not None:
+    if named is not None and (bound or named in EXACT):
         return _then(named, plan, bound), "named on the command line"
     if not bound:
-        return (
-            "retrain",
-        ), "the model has no user vectors, so nothing but retraining tells what is forgotten"
+        why = (
+            "the model knows them no better than strangers, so nothing but retraining tells what is forgotten"
+        )
+        return ("retrain",), why
     first, reason = _by_difficulty(users, scores, plan, population)
     return _then(first, plan, bound), reason
 

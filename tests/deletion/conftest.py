@@ -12,7 +12,7 @@ from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.signing import make_keys, read_keys
 from recunlearn.foundation.settings import ScoreSettings
 
-TRAINING = {"epochs": 12, "params": {"embedding_size": 8, "learning_rate": 0.02}}
+TRAINING = {"epochs": 40, "params": {"embedding_size": 8, "learning_rate": 0.03}}
 
 
 @pytest.fixture(scope="session")
