@@ -105,6 +105,9 @@ def test_an_erased_part_of_a_history_keeps_the_user(tmp_path):
     after = after_deletion(before, before.model, survivors(data, [Erasure(str(data.users[3]), item)]))
     assert after.entities.tolist() == before.entities.tolist()
     assert torch.equal(after.model.user_embedding.weight, before.model.user_embedding.weight)
+    quick = after_deletion(before, before.model, survivors(data, [Erasure("01")]), phases=("test",))
+    assert (quick.metrics["valid"], quick.popularity_metrics["valid"]) == ({}, {})
+    assert quick.metrics["test"].keys() == before.metrics["test"].keys()
 
 
 def test_an_unlearned_graph_model_may_have_become_plain_tables(tmp_path):

@@ -1,6 +1,6 @@
 """A model on its data after users were deleted: others keep their numbers, the deleted leave tombstones."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,10 +20,17 @@ from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.subjects.recbole.training import prepare
 from recunlearn.subjects.recbole.vectors import bundle_of
 
+PHASES = ("valid", "test")
 _OF_ITEMS = "item_id"
 
 
-def after_deletion(subject: RecBoleSubject, model: nn.Module, interactions: Interactions) -> RecBoleSubject:
+def after_deletion(
+    subject: RecBoleSubject,
+    model: nn.Module,
+    interactions: Interactions,
+    *,
+    phases: Sequence[str] = PHASES,
+) -> RecBoleSubject:
     """Model that has unlearned, as a subject of the data without the deleted; save it by ``save_subject``.
 
     Ids of deleted users, and values of user features that nobody else has, become tombstones in the id map,
@@ -33,19 +40,20 @@ def after_deletion(subject: RecBoleSubject, model: nn.Module, interactions: Inte
         subject: the model before, on the data before.
         model: the unlearned model, of the subject's form or plain tables.
         interactions: the data after the deletion, as :func:`recunlearn.data.tombstones.survivors` returns.
+        phases: parts that the model is evaluated on, which takes most of the time; figures of others are left
+            empty.
 
     An imported model keeps the parts that RecBole's random split gave to the rows that are left.
     """
     bundle = _bundle_after(bundle_of(subject.bundle, model), interactions)
     fresh, _ = prepare(bundle)
     fresh.load_state_dict(model.state_dict())
-    phases = ("valid", "test")
     made = RecBoleSubject(
         bundle, fresh, epochs=subject.epochs, metrics={}, popularity_metrics={}, weights_hash=""
     )
     _reset_rows(made)
-    made.metrics = {p: evaluate(bundle, made.model, p) for p in phases}
-    made.popularity_metrics = {p: popularity(bundle, p) for p in phases}
+    made.metrics = {p: evaluate(bundle, made.model, p) if p in phases else {} for p in PHASES}
+    made.popularity_metrics = {p: popularity(bundle, p) if p in phases else {} for p in PHASES}
     return made
 
 
