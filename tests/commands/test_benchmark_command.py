@@ -179,8 +179,8 @@ def test_results_of_another_config_are_refused(cut, bench, tmp_path):
         (('"BPR"', '"BPRR"'), "Did you mean BPR?"),
         (('"hard"', '"hrad"'), "Did you mean hard?"),
         (("shards = 2", "shard = 2"), "Did you mean shards?"),
-        (("fraction = 0.06", "fraction = 0.0001"), "rounds to zero"),
-        (("fraction = 0.06", "fraction = 0.7"), "a set may hold at most"),
+        (("fraction = 0.06", "fraction = 0.0001"), "means sets of 0 of"),
+        (("fraction = 0.06", "fraction = 0.7"), "can be drawn"),
     ],
 )
 def test_mistakes_are_one_sentence(bench, tmp_path, change, words):

@@ -62,10 +62,6 @@ def test_results_of_different_settings_have_different_files(tmp_path):
         ({"grid": [grid()], "methods": {"NPO": {"betta": 1}}}, "Did you mean beta?"),
         ({"grid": [grid()], "methods": {"NBO": {}}}, "Did you mean NPO?"),
         ({"grid": [grid()], "models": {"NeuMF": {}}}, "[models.NeuMF] of my.toml is of no model"),
-        (
-            {"grid": [grid(methods=["NPO"])], "methods": {"SimNPO": {}}},
-            "[methods.SimNPO] of my.toml is of no",
-        ),
         ({"grid": [grid()], "methods": {"NPO": {"steps": 5}}}, "steps in [methods.NPO] of my.toml is tuned"),
         ({"grid": [grid()], "fraction": 1e-5}, "means sets of 0 of 943 users"),
         ({"grid": [grid()], "fraction": 0.7}, "means sets of 660 of 943 users"),

@@ -1,6 +1,6 @@
 """Which cells a benchmark has, in which order, and under which names their results are stored."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -153,9 +153,13 @@ def check_names(settings: BenchmarkSettings, where: str) -> None:
         kind = find(method).settings_type
         make_settings(kind, values, f"[methods.{method}] of {where}")
         _refuse_tuned(kind, values, f"[methods.{method}] of {where}")
-    methods = {m for grid in settings.grid for m in grid.methods or known()}
-    _refuse_idle("method", settings.methods, methods, where)
-    _refuse_idle("model", settings.models, {m for grid in settings.grid for m in grid.models}, where)
+    named = {m for grid in settings.grid for m in grid.models}
+    for model in settings.models:
+        if model not in named:
+            raise UsageError(
+                f"[models.{model}] of {where} is of no model in a grid.{near_miss(model, named)} "
+                f"There: {', '.join(sorted(named))}."
+            )
     _check_fraction(settings, where)
 
 
@@ -167,16 +171,6 @@ def _refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -
             f"{found[0]} in {where} is tuned by the benchmark and cannot be set. Leave it out; most_steps "
             "bounds the steps."
         )
-
-
-def _refuse_idle(what: str, tables: Iterable[str], named: set[str], where: str) -> None:
-    """Refuse settings of something that no grid has."""
-    for name in tables:
-        if name not in named:
-            raise UsageError(
-                f"[{what}s.{name}] of {where} is of no {what} in a grid.{near_miss(name, named)} "
-                f"There: {', '.join(sorted(named))}."
-            )
 
 
 def _check_fraction(settings: BenchmarkSettings, where: str) -> None:
