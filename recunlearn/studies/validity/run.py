@@ -1,0 +1,106 @@
+"""``validate``: a whole study, from a settings file to figures."""
+
+import math
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from recunlearn.foundation.store import atomic_file, to_json
+from recunlearn.studies.competitors.registry import find
+from recunlearn.studies.scoring import Listener
+from recunlearn.studies.validity.analysis import Seed, study
+from recunlearn.studies.validity.results import CUD, ModelStudy
+from recunlearn.studies.validity.settings import ValiditySettings
+from recunlearn.studies.validity.tasks import bases, competitors, do_all, one_thread, others
+from recunlearn.studies.validity.trial import Trial
+from recunlearn.studies.validity.variants import check_axes
+from recunlearn.subjects.recbole.names import family_of
+
+
+def validate(
+    settings: ValiditySettings, *, jobs: int = 1, listener: Listener | None = None
+) -> list[ModelStudy]:
+    """Run a study: every user held out once, unlearned once by every method, in several trainings.
+
+    Pieces are stored as they finish, shared with ``score-users`` where they are the same; a killed study goes
+    on from there.
+
+    Args:
+        settings: models, folds, trainings, ...
+        jobs: processes, one thread each.
+        listener: told about progress.
+
+    Raises:
+        UsageError: an unknown model or competitor, or too few users.
+    """
+    told = listener or Listener()
+    check_names(settings)
+    counted = told.stage("Models and circuits", len(bases(settings)))
+    do_all(settings, bases(settings), jobs, counted)
+    tasks = others(settings)
+    do_all(settings, tasks, jobs, told.stage("Unlearning and competing scores", len(tasks)))
+    counted = told.stage("Correlations", len(settings.models))
+    found = []
+    with one_thread():
+        for model in settings.models:
+            found.append(study([Seed(Trial(settings, model, k)) for k in range(settings.seeds)]))
+            counted(1)
+    return found
+
+
+def check_names(settings: ValiditySettings) -> None:
+    """Refuse unknown models, competitors and axes before anything is trained."""
+    for model in settings.models:
+        family_of(model)
+    for name in competitors(settings):
+        find(name)
+    check_axes(settings.variants)
+
+
+def as_data(settings: ValiditySettings, studies: Sequence[ModelStudy], command: str) -> dict[str, Any]:
+    """Dicts, lists and numbers for JSON; what has no number is None.
+
+    The first model's ``results``, ``competitors`` and ``mean_partial_spearman`` (CUD against the increase
+    with all trivial scores held fixed, mean over methods) stand at the top too.
+    """
+    models = [_plain(asdict(study)) for study in studies]
+    top = models[0]
+    return {
+        "mean_partial_spearman": top["results"][CUD]["increase"]["partial"]["mean"],
+        "model": top["model"],
+        "dataset": settings.dataset,
+        "results": top["results"],
+        "competitors": {
+            name: {"direction": find(name).direction, "trivial": find(name).trivial, **top["results"][name]}
+            for name in competitors(settings)
+        },
+        "models": models,
+        "settings": settings.model_dump(mode="json"),
+        "command": command,
+        "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "captum", "numpy", "scipy")},
+    }
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
+
+
+def export(folder: Path, texts: dict[str, str]) -> list[Path]:
+    """Write files by name into ``folder``, all or none."""
+    with ExitStack() as stack:  # all are written before the first takes its place
+        files = {name: stack.enter_context(atomic_file(folder / name)) for name in texts}
+        for name, text in texts.items():
+            files[name].write_text(text, encoding="utf-8")
+    return [folder / name for name in texts]
+
+
+def data_text(data: dict[str, Any]) -> str:
+    """JSON of :func:`as_data`."""
+    return to_json(data)
