@@ -211,13 +211,15 @@ class _Intentions:
         name = content_hash(dataset, sorted(map(key, users)), sorted(parts))
         self.file = paths.deletions() / "purges" / f"{name}.json"
         self.found: dict[str, list[str]] = {"rewritten": [], "removed": []}
-        if self.file.is_file():
-            stored_before: Any = read_json(self.file)
-            self.found = {k: list(stored_before.get(k, [])) for k in self.found}
+        # Users who came back by a new import and go once more are another purge: the data are others.
+        self.data = data_hash(dataset)
+        before: Any = read_json(self.file) if self.file.is_file() else {}
+        if before.get("data") == self.data:
+            self.found = {k: list(before.get(k, [])) for k in self.found}
 
     def add(self, what: str, place: Path) -> None:
         """Write down one more."""
         shown = _shown(place)
         if shown not in self.found[what]:
             self.found[what].append(shown)
-            write_json(self.file, self.found)
+            write_json(self.file, {"data": self.data, **self.found})
