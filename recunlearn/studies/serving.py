@@ -12,17 +12,20 @@ import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 
-from recunlearn.data.catalogue import load_interactions
+from recunlearn.data.catalogue import data_hash, load_interactions
 from recunlearn.data.interactions import Interactions
 from recunlearn.data.tombstones import is_tombstone
+from recunlearn.foundation import paths
 from recunlearn.foundation.errors import RecunlearnError, UsageError
 from recunlearn.foundation.store import atomic_file
-from recunlearn.studies.keys import Keys
+from recunlearn.studies.keys import Keys, read_checkpoint
 from recunlearn.subjects.recbole.store import load_subject
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 
 Reason = Literal["", "unknown", "deleted", "untrained"]
 Side = Literal["items", "users"]
+_NAMED = 3
+"""Models that are named where the asked-for one is not there."""
 _COMPARED = 5
 """Users whose scores of all items are compared with dot products."""
 _WHY = {
@@ -79,12 +82,27 @@ def served(keys: Keys) -> Served:
     """
     settings = keys.settings
     if not (keys.model / "manifest.json").is_file():
+        others = _models_of(settings.dataset)
+        named = f": {', '.join(map(str, others[:_NAMED]))}" if others else ""
         raise UsageError(
-            f"There is no trained {settings.model} of '{settings.dataset}' yet. Run first: score-users "
-            f"--dataset {settings.dataset} --model {settings.model}, or name a --checkpoint."
+            f"There is no trained {settings.model} of '{settings.dataset}' with these settings. Run first: "
+            f"score-users --dataset {settings.dataset} --model {settings.model}, or name a "
+            f"--checkpoint{named}."
         )
     data = load_interactions(settings.dataset)
     return Served(load_subject(keys.model, data, device=settings.device), data)
+
+
+def _models_of(dataset: str) -> list[Path]:
+    """Folders of models that belong to a data set as it is now, the newest first."""
+    now, found = data_hash(dataset), []
+    for manifest in paths.models().glob("*/manifest.json"):
+        try:
+            if read_checkpoint(manifest.parent)["data_hash"] == now:
+                found.append(manifest)
+        except RecunlearnError:
+            continue
+    return [m.parent for m in sorted(found, key=lambda m: -m.stat().st_mtime)]
 
 
 def recommend(

@@ -176,8 +176,15 @@ def test_refused_files(shop, tmp_path):
 
 def test_a_model_that_is_not_there_is_not_trained(shop, monkeypatch):
     monkeypatch.setenv("RECUNLEARN_HOME", str(shop.home))
-    with pytest.raises(UsageError, match="no trained FISM of 'shop' yet"):
-        served(keys_for(ScoreSettings(dataset="shop", model="FISM")))
+    asked = keys_for(ScoreSettings(dataset="shop", model="FISM"))
+    with pytest.raises(UsageError, match="no trained FISM of 'shop' with these settings"):
+        served(asked)
+    from shutil import copytree
+
+    for name in ("BPR-before", "BPR-after"):
+        copytree(shop.folder / name, shop.home / "models" / name, dirs_exist_ok=True)
+    with pytest.raises(UsageError, match=r"name a --checkpoint: \S+/BPR-after\.$"):
+        served(asked)
 
 
 class TestCommands:
