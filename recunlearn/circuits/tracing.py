@@ -66,11 +66,13 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     plan = discover(
         subject, first, groups=settings.groups, granularity=settings.granularity, sinks=settings.sinks
     )
-    check_trust(EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed), first, settings.steps)
+    chunk, large = chunk_size(plan, settings.steps), tile_bytes(plan, settings.steps) > TILE_BYTES
+    tried = EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed)
+    check_trust(tried, first, settings.steps, large=large)
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
     on_cpu = all(p.device.type == "cpu" for p in subject.model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1
-    return Tracer(subject, settings, engine, chunk_size(plan, settings.steps), workers)
+    return Tracer(subject, settings, engine, settings.internal_batch or chunk, workers)
 
 
 def _engine_class(path: str) -> type[EdgeAttribution]:
@@ -82,9 +84,15 @@ def _engine_class(path: str) -> type[EdgeAttribution]:
 
 
 def chunk_size(plan: ComponentPlan, steps: int) -> int:
-    """Samples whose whole path fits :data:`TILE_BYTES` (16 to 4,096)."""
+    """Samples whose whole path fits :data:`TILE_BYTES` (16 to 4,096); 1 where not even one does."""
+    each = tile_bytes(plan, steps)
+    return 1 if each > TILE_BYTES else int(np.clip(TILE_BYTES // each, 16, 4096))
+
+
+def tile_bytes(plan: ComponentPlan, steps: int) -> int:
+    """Memory of one sample's components at all path points: value, gradient and one more."""
     floats = sum(int(np.prod(c.shape)) for c in plan.components)
-    return int(np.clip(TILE_BYTES // (4 * 3 * max(floats, 1) * steps), 16, 4096))
+    return 4 * 3 * max(floats, 1) * steps
 
 
 def trace(

@@ -9,6 +9,8 @@ from recunlearn.foundation.errors import TraceError
 from recunlearn.subjects.contract import Batch
 
 COARSE, FINE = 16, 256
+FEW = 2
+"""Samples of a large model that are tried."""
 SHARE = 1e-3
 """Largest difference between two ways to the same number, as a share of the largest such number."""
 ROUNDING = 1e-5
@@ -16,7 +18,7 @@ ROUNDING = 1e-5
 LARGEST_GAP = 0.05
 
 
-def check_trust(engine: EdgeAttribution, batch: Batch, steps: int = COARSE) -> None:
+def check_trust(engine: EdgeAttribution, batch: Batch, steps: int = COARSE, *, large: bool = False) -> None:
     """Refuse a model whose edges would be wrong.
 
     Three things must hold: the pass along the components gives the model's own value; a sample has the same
@@ -26,20 +28,23 @@ def check_trust(engine: EdgeAttribution, batch: Batch, steps: int = COARSE) -> N
     Args:
         batch: a few samples, at least 2.
         steps: points on the path that will be used; the finer try has at least 256.
+        large: one sample alone fills the memory meant for a tile: two samples are tried, with ``steps``
+            points only, and not whether the edges add up (the gap is stored with every circuit).
 
     Raises:
         TraceError: one of them does not hold; says which.
     """
+    batch, coarse = (batch[:FEW], steps) if large else (batch, COARSE)
     with frozen(engine.model), torch.no_grad():
         plain, ends = engine.metric(engine.model, batch), engine.ends(batch)
     if not _same(ends.value, plain):
         raise _refusal(engine, "its pass along the components does not give its own score")
-    found = engine.explain(batch, n_steps=COARSE)
-    alone = engine.explain(batch[:2], n_steps=COARSE, internal_batch_size=1)
+    found = engine.explain(batch, n_steps=coarse)
+    alone = engine.explain(batch[:2], n_steps=coarse, internal_batch_size=1)
     if not _same(found.edges[:2], alone.edges):
         raise _refusal(engine, "the edges of a sample depend on the other samples of its batch")
     gap = _gap(found, ends)
-    if gap <= LARGEST_GAP:
+    if large or gap <= LARGEST_GAP:
         return
     finer = _gap(engine.explain(batch, n_steps=max(FINE, steps), internal_batch_size=1), ends)
     if finer > max(LARGEST_GAP, gap / 2):

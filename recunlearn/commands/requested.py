@@ -9,7 +9,7 @@ from typing import Any
 from recunlearn.foundation.errors import DataError, UsageError, near_miss
 
 MOST_NAMED = 10
-USER_COLUMNS = ("userid", "user", "uid", "id")
+USER_COLUMNS = ("userid", "user", "uid", "id", "rowid", "authorid")
 """Names of a column of user ids, in small letters and digits only."""
 SEPARATORS = (",", "\t", ";", "|")
 

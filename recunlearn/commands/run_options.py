@@ -1,7 +1,7 @@
 """Options that identify a run of ``score-users``, written once: every command about a run takes them."""
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -99,20 +99,29 @@ def _options(
 OPTIONS = inspect.signature(_options).parameters
 
 
-def with_run(function: Callable[..., None], options: Sequence[str] = tuple(OPTIONS)) -> Callable[..., None]:
+def with_run(
+    function: Callable[..., None],
+    options: Sequence[str] | None = None,
+    *,
+    known: Mapping[str, inspect.Parameter] = OPTIONS,
+    make: Callable[..., Any] | None = None,
+) -> Callable[..., None]:
     """Command that takes the run's ``options`` beside those of ``function``, which gets them as ``run``.
 
     Args:
-        function: a command whose parameter ``run`` is a :class:`Run`.
-        options: names of the options that it takes; the others have their default.
+        function: a command whose parameter ``run`` is what ``make`` returns.
+        options: names of the options that it takes, the others have their default; None: all.
+        known: all options that identify such a run.
+        make: from all their values to the run; None: :func:`run_of`.
     """
+    make, options = make or run_of, tuple(known) if options is None else options
     own = [p for name, p in inspect.signature(function).parameters.items() if name != "run"]
-    theirs = [OPTIONS[name] for name in options]
+    theirs = [known[name] for name in options]
     parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*theirs[:3], *own, *theirs[3:])]
 
     def command(**given: Any) -> None:
-        asked = {name: given.pop(name) if name in options else None for name in OPTIONS}
-        function(**given, run=run_of(**asked))
+        asked = {name: given.pop(name) if name in options else None for name in known}
+        function(**given, run=make(**asked))
 
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}

@@ -48,6 +48,8 @@ class CircuitSettings(Settings):
     """Groups each source's dimensions are split into; None: 32, or more until a circuit has 100 edges."""
     per_user: int | None = Field(None, ge=1)
     """Most traced interactions of a user; None: all (sequential models: 20)."""
+    internal_batch: int | None = Field(None, ge=1)
+    """Samples whose whole path is computed at once; None: what fits. Bounds the memory, changes no figure."""
 
 
 class AnchorSettings(Settings):
@@ -93,8 +95,8 @@ class SimilaritySettings(Settings):
     """Similarity of two circuits."""
     reference: Literal["single", "mean"] = "single"
     """``single``: mean similarity to single anchors; ``mean``: similarity to the mean anchor circuit."""
-    edges: Literal["standardised", "raw"] = "standardised"
-    """Edge values: standardised over users, or raw."""
+    edges: Literal["whitened", "standardised", "raw"] = "standardised"
+    """Edge values: standardised over users and decorrelated, standardised only, or raw."""
     cosine_range: Literal["mapped", "clamped"] = "mapped"
     """Cosine into [0, 1]: (1 + cos) / 2, or max(0, cos)."""
     top_fraction: float = Field(default=0.25, gt=0, le=1)

@@ -29,7 +29,16 @@ LEGEND = (
     "gap: personalisation gap; left: predicted residual, the share that unlearning will leave (below 0: "
     "over-forgotten); *: an anchor"
 )
+TEXT_HEADERS = {
+    **{k: v for k, v in HEADERS.items() if k != "personalisation_gap"},
+    "user_id": "row",
+    "n_interactions": "tokens",
+}
+TEXT_LEGEND = LEGEND.replace("gap: personalisation gap", "tokens: of the answers")
+"""Of rows or authors of a language model's data."""
 LEFT = ("user_id", "band")
+USERS = {"entity": "user", "entities": "users", "samples": "interactions"}
+"""What is scored, where a summary does not say."""
 
 
 @dataclass(frozen=True)
@@ -101,25 +110,30 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
         "mean_item_popularity": "popularity",
         "loss": "loss",
         "personalisation_gap": "personalisation gap",
+        "answer_tokens": "answer length",
+        "shared_ngrams": "shared wording",
     }
     known = [f"{names[k]} {v:+.2f}" for k, v in rho.items() if v is not None]
     lines.append(("CUD against", f"{', '.join(known)} (Spearman)"))
-    lines.append(("residual", _residual(summary["predicted_residual"])))
+    who = summary.get("words", USERS)["entities"]
+    lines.append(("residual", _residual(summary["predicted_residual"], who)))
     return lines
 
 
-def _residual(known: Mapping[str, Any]) -> str:
+def _residual(known: Mapping[str, Any], who: str) -> str:
     if known["reason"]:
         return f"none: {known['reason']}"
     rho, r2 = (("none" if known[k] is None else f"{known[k]:.2f}") for k in ("spearman", "r2"))
     return (
-        f"on {known['users']} probed users, each predicted from the others: Spearman {rho}, R² {r2}, half of "
+        f"on {known['users']} probed {who}, each predicted from the others: Spearman {rho}, R² {r2}, half of "
         f"the errors below {100 * known['median_error']:.0f} points, {known['coverage']:.0%} inside their "
         f"{known['stated_coverage']:.0%} interval"
     )
 
 
 def _model(summary: Mapping[str, Any]) -> str:
+    if "told" in summary:
+        return str(summary["told"])
     test, popularity = summary["metrics"]["test"], summary["popularity_metrics"]["test"]
     shown = [k for k in ("ndcg@10", "auc", "logloss") if k in test]
     figures = ", ".join(
@@ -135,10 +149,10 @@ def _model(summary: Mapping[str, Any]) -> str:
 
 def _circuits(summary: Mapping[str, Any]) -> str:
     settings = summary["settings"]["circuits"]
-    cap = settings["per_user"]
+    cap, words = settings["per_user"], summary.get("words", USERS)
     return (
-        f"{summary['traced_interactions']:,} interactions"
-        + (f" (at most {cap} of a user)" if cap else "")
+        f"{summary['traced_interactions']:,} {words['samples']}"
+        + (f" (at most {cap} of a {words['entity']})" if cap else "")
         + f", {summary['edges']} edges, {settings['score']}, {settings['steps']} steps, median completeness "
         f"gap {summary['median_completeness_gap']:.2%}"
     )
@@ -146,21 +160,28 @@ def _circuits(summary: Mapping[str, Any]) -> str:
 
 def _anchors(summary: Mapping[str, Any]) -> str:
     a, settings = summary["anchors"], summary["settings"]["anchors"]
-    text = f"{a['easy']} easy and {a['hard']} hard of {a['pool']:.0f} probed users ({settings['source']}"
+    who = summary.get("words", USERS)["entities"]
+    text = f"{a['easy']} easy and {a['hard']} hard of {a['pool']:.0f} probed {who} ({settings['source']}"
     text += f", outcome {settings['outcome']})"
     if a.get("not_measurable"):
-        text += f"; {a['not_measurable']:.0f} users not measurable"
+        text += f"; {a['not_measurable']:.0f} {who} not measurable"
     return text
 
 
-def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, str]]) -> None:
+def draw(
+    console: Console,
+    parts: Sequence[Section],
+    lines: Sequence[tuple[str, str]],
+    headers: Mapping[str, str] = HEADERS,
+    legend: str = LEGEND,
+) -> None:
     """Print the sections, aligned with each other, and the facts below."""
-    rows = [HEADERS, *(row for part in parts for row in part.rows)]
-    widths = {key: max(len(row[key]) for row in rows) for key in HEADERS}
+    rows = [headers, *(row for part in parts for row in part.rows)]
+    widths = {key: max(len(row[key]) for row in rows) for key in headers}
     for i, part in enumerate(parts):
         console.print(Text(part.title, style="bold cyan"))
-        console.print(_table(part, widths, header=i == 0))
-    console.print(Text(LEGEND, style="dim"))
+        console.print(_table(part, headers, widths, header=i == 0))
+    console.print(Text(legend, style="dim"))
     console.print()
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
@@ -170,12 +191,12 @@ def draw(console: Console, parts: Sequence[Section], lines: Sequence[tuple[str, 
     console.print(grid)
 
 
-def _table(part: Section, widths: Mapping[str, int], *, header: bool) -> Table:
+def _table(part: Section, headers: Mapping[str, str], widths: Mapping[str, int], *, header: bool) -> Table:
     table = Table(box=None, pad_edge=False, show_header=header, header_style="bold", padding=(0, 1))
-    for key, name in HEADERS.items():
+    for key, name in headers.items():
         side: Literal["left", "right"] = "left" if key in LEFT else "right"
         table.add_column(name, justify=side, width=widths[key], overflow="ellipsis", no_wrap=True)
     for row in part.rows:
         colour = COLOURS.get(row["band"].rstrip("*"), "")
-        table.add_row(*(Text(row[k], style=colour if k in ("cud", "band") else "") for k in HEADERS))
+        table.add_row(*(Text(row[k], style=colour if k in ("cud", "band") else "") for k in headers))
     return table

@@ -13,16 +13,21 @@ from recunlearn.foundation.errors import DataError, RecunlearnError, UsageError
 from recunlearn.foundation.records import ForgetSet
 from recunlearn.foundation.settings import ScoreSettings, make_settings
 from recunlearn.foundation.store import atomic_file, content_hash, read_json, to_json
+from recunlearn.studies.columns import OF_ENTITY, USERS, Columns, columns_in
 from recunlearn.studies.keys import Keys, keys_for
 from recunlearn.studies.scoring import UserScores, check_folder
 
 NEEDED = ("user_id", "n_interactions", "cud", "is_anchor", "mean_item_popularity")
+IDS: dict[Any, Any] = {c.entity: str for c in OF_ENTITY.values()}
+"""Types of the columns of ids: text."""
 MANIFEST = "manifest.json"
 SETTINGS = ("matched", "definition", "mean_cud", "mean_item_popularity", "anchors", "outside", "probed")
 
 
 def read_scores(path: Path) -> tuple[pd.DataFrame, dict[str, Any] | None]:
     """Score table of ``score-users --out`` (its folder, or a CSV, Parquet or JSON file), and its summary.
+
+    The table has the default names of columns, whatever was scored.
 
     Raises:
         DataError: no such file, or no score table.
@@ -43,6 +48,7 @@ def read_scores(path: Path) -> tuple[pd.DataFrame, dict[str, Any] | None]:
         table = readers[file.suffix](file)
     except (ValueError, OSError, UnicodeDecodeError, pd.errors.ParserError) as error:
         raise DataError(f"{file} cannot be read as a score table ({error}).") from None
+    table = columns_in(table).plain(table)
     missing = [c for c in NEEDED if c not in table]
     if missing:
         raise DataError(
@@ -76,11 +82,11 @@ def _check_columns(table: pd.DataFrame, file: Path) -> None:
 
 
 def _read_csv(file: Path) -> pd.DataFrame:
-    return pd.read_csv(file, dtype={"user_id": str}, keep_default_na=False, na_values={"cud": [""]})
+    return pd.read_csv(file, dtype=IDS, keep_default_na=False, na_values={"cud": [""]})
 
 
 def _read_json(file: Path) -> pd.DataFrame:
-    return pd.read_json(file, dtype={"user_id": str})
+    return pd.read_json(file, dtype=IDS)
 
 
 def candidates_of(table: pd.DataFrame, keys: Keys | None) -> Candidates:
@@ -131,7 +137,11 @@ def check_listed(asked: Sequence[str], candidates: Candidates, file: Path) -> No
 
 
 def export_sets(
-    sets: Sequence[ForgetSet], folder: Path, facts: Mapping[str, Any], fraction: float | None
+    sets: Sequence[ForgetSet],
+    folder: Path,
+    facts: Mapping[str, Any],
+    fraction: float | None,
+    columns: Columns = USERS,
 ) -> Path:
     """Write one CSV a set (``user_id``, ``n_interactions``) and ``manifest.json``, all or none.
 
@@ -140,6 +150,7 @@ def export_sets(
         folder: where to; other files in it stay.
         facts: what the scores were made from.
         fraction: of the users; None for an own list.
+        columns: names of the columns.
     """
     check_folder(folder)
     manifest = {
@@ -153,8 +164,8 @@ def export_sets(
         place.write_text(to_json(manifest), encoding="utf-8")
         for one in sets:
             temporary = stack.enter_context(atomic_file(folder / f"{one.name}.csv"))
-            rows = {"user_id": one.entities, "n_interactions": one.n_interactions}
-            pd.DataFrame(rows).to_csv(temporary, index=False)
+            rows = pd.DataFrame({"user_id": one.entities, "n_interactions": one.n_interactions})
+            columns.own(rows).to_csv(temporary, index=False)
     return folder / MANIFEST
 
 
@@ -187,7 +198,8 @@ def load_sets(folder: Path) -> list[ForgetSet]:
 def _load(folder: Path, entry: Mapping[str, Any]) -> ForgetSet:
     try:
         file = folder / Path(entry["file"]).name
-        table = pd.read_csv(file, dtype={"user_id": str}, keep_default_na=False)
+        table = pd.read_csv(file, dtype=IDS, keep_default_na=False)
+        table = columns_in(table).plain(table)
         entities = table["user_id"].to_numpy(dtype=str)
         counts = table["n_interactions"].to_numpy(dtype=np.int64)
         settings = {k: entry.get(k) for k in SETTINGS}

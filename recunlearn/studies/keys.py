@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from recunlearn.data.catalogue import data_hash
 from recunlearn.foundation import paths
@@ -32,13 +32,19 @@ class Keys:
         settings: with the data set and model of the checkpoint, and ``per_user`` resolved.
         model: folder of the trained model.
         circuits, probe, scores: folders below the cache.
+        source: where the subject comes from: module of :mod:`recunlearn.studies.sources`.
+        place: folder of the data, where it has one of its own.
+        online: whether missing data and models may be fetched.
     """
 
-    settings: ScoreSettings
+    settings: Any
     model: Path
     circuits: Path
     probe: Path
     scores: Path
+    source: Literal["recommender", "language"] = "recommender"
+    place: Path | None = None
+    online: bool = False
 
 
 def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
@@ -58,21 +64,26 @@ def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
         identity = model_key(data_hash(settings.dataset), settings)
         folder = paths.models() / f"{settings.dataset}-{settings.model}-{identity[:12]}"
     settings = _for_family(settings)
-    circuits = settings.circuits
+    return Keys(settings, folder, *stage_folders(settings, identity))
+
+
+def stage_folders(settings: Any, identity: Any) -> tuple[Path, Path, Path]:
+    """Folders of circuits, probe and scores of a model that ``identity`` identifies."""
+    traced = settings.circuits.model_dump(exclude={"internal_batch"})
     common = [FORMAT, identity, settings.seed, {p: version(p) for p in ("recunlearn", "torch", "captum")}]
     hashes = {
-        "circuits": content_hash(common, circuits.model_dump()),
+        "circuits": content_hash(common, traced),
         "probe": content_hash(common, settings.anchors.model_dump()),
         "scores": content_hash(
             common,
             TABLE,
-            circuits.model_dump(),
+            traced,
             settings.anchors.model_dump(),
             settings.similarity.model_dump(),
         ),
     }
-    stages = {name: paths.cache() / name / key for name, key in hashes.items()}
-    return Keys(settings=settings, model=folder, **stages)
+    circuits, probe, scores = (paths.cache() / name / key for name, key in hashes.items())
+    return circuits, probe, scores
 
 
 def _for_family(settings: ScoreSettings) -> ScoreSettings:

@@ -163,7 +163,7 @@ def probed(
     retrained = np.stack([piece["loss"] for piece in found])
     target = float(np.mean([piece["looked"][0] for piece in found]))
     noise = retraining_noise(retrained)
-    _warn_weak(say, before, retrained, noise)
+    _warn_weak(say, before, retrained, noise, subject.words.entities)
     goal = Goal(study.looked, study.looked(subject.model), target, settings.most_steps)
     unlearned = _unlearn_all(study, methods, goal, found, tell)
     budgets = {name: [_budget(piece) for piece in runs] for name, runs in unlearned.items()}
@@ -269,9 +269,9 @@ def _expected_time(study: _Probe, methods: list[Method]) -> str:
     seconds = runs * (TYPICAL_STEPS * step + TYPICAL_LOOKS * look + measured - began)
     seeds = "1 seed" if study.settings.seeds == 1 else f"{study.settings.seeds} seeds"
     return (
-        f"Probing {len(study.pool)} users with {len(methods)} methods x {seeds} takes "
-        f"about {max(1, round(seconds))} s, and {study.settings.retrain_seeds} retrained models as long as "
-        "training each."
+        f"Probing {len(study.pool)} {study.subject.words.entities} with {len(methods)} methods x {seeds} "
+        f"takes about {max(1, round(seconds))} s, and {study.settings.retrain_seeds} retrained models as "
+        "long as training each."
     )
 
 
@@ -287,17 +287,17 @@ def _counter(progress: Progress | None, total: int) -> Callable[[str], None]:
     return tell
 
 
-def _warn_weak(say: Say, before: Array, retrained: Array, noise: float) -> None:
+def _warn_weak(say: Say, before: Array, retrained: Array, noise: float, who: str) -> None:
     gap = retrained.mean(0) - before
     if gap.mean() <= 0:
         say(
-            f"Warning: models retrained without the probed users know them no worse (mean loss "
+            f"Warning: models retrained without the probed {who} know them no worse (mean loss "
             f"{retrained.mean():.3f}) than the model itself ({before.mean():.3f}), so there is nothing to "
             "unlearn and the scores mean little."
         )
     elif (share := float((gap < 2 * noise).mean())) > 0.5:
         say(
-            f"Warning: for {share:.0%} of the probed users the loss that retraining adds is below twice its "
+            f"Warning: for {share:.0%} of the probed {who} the loss that retraining adds is below twice its "
             f"own noise ({noise:.3f}), so the scores rest on a weak signal."
         )
 

@@ -1,7 +1,7 @@
 """The stages of ``score-users`` that train, trace and unlearn; each is stored by content and read back."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.metadata import version
@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from torch import nn
 
 from recunlearn.circuits.tracing import Tracer, trace, tracer
-from recunlearn.data.catalogue import load_interactions
 from recunlearn.data.tombstones import is_tombstone
 from recunlearn.difficulty.anchors import choose_anchors
 from recunlearn.difficulty.cud import Scores, score
@@ -25,17 +24,18 @@ from recunlearn.studies.bilevel import bilevel
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.losses import BATCH, entity_losses
 from recunlearn.studies.methods import find
-from recunlearn.studies.pool import draw_pool
 from recunlearn.studies.probe import probe
 from recunlearn.studies.residual import residual_columns
 from recunlearn.studies.scoring import Listener
-from recunlearn.subjects.recbole.store import load_subject, train_subject, untrained_subject
-from recunlearn.subjects.recbole.subject import RecBoleSubject
+from recunlearn.studies.sources.contract import source_of
+from recunlearn.subjects.contract import Subject
 
 LARGE_GAP = 0.05
 """Completeness gap above which a circuit is called doubtful."""
 WEAK_AGREEMENT = 0.5
 """Kendall's W of the methods below which anchors are called doubtful."""
+OTHERS = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
+"""Columns that CUD is compared with, by their default names."""
 Array = NDArray[np.floating[Any]]
 
 
@@ -64,20 +64,21 @@ def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
         listener.say(sentence)
 
     told = Listener(say, listener.stage, listener.bars)
+    source = source_of(keys)
     with clock("training"):
         subject = trained(keys, told)
-    _warn_about_model(subject, say)
+    source.warn(subject, say)
     with clock("circuits"):
         circuits = traced(keys, subject, told)
     with clock("anchors"):
         anchors, outcomes = anchored(keys, subject, told)
     with clock("scores"):
         scores = score(circuits, anchors, settings.similarity, seed=settings.seed)
-        table = _table(subject, circuits, scores, _losses(subject, settings.seed))
+        table = _table(source.beside(subject), circuits, scores, _losses(subject, settings.seed))
         columns, residual = residual_columns(
             circuits, outcomes, table, settings.anchors.methods, say, seed=settings.seed
         )
-    _warn_about_scores(circuits, anchors, say)
+    _warn_about_scores(circuits, anchors, subject.words.entities, say)
     # Numbers of deleted users have a row everywhere but in the result.
     table = pd.concat([table, columns], axis=1)
     table = table[~table["user_id"].map(is_tombstone)].reset_index(drop=True)
@@ -99,23 +100,13 @@ class Clock:
         self.seconds[stage] = round(time.perf_counter() - began, 1)
 
 
-def trained(keys: Keys, listener: Listener, *, anchors: bool = True) -> RecBoleSubject:
+def trained(keys: Keys, listener: Listener, *, anchors: bool = True) -> Any:
     """Load the model of a run, or train it; ``anchors``: the run will need some."""
-    settings = keys.settings
-    interactions = load_interactions(settings.dataset)
-    if (keys.model / "manifest.json").is_file():
-        return load_subject(keys.model, interactions, device=settings.device)
-    # A model that cannot be attributed, or data without anchors, is refused before the training, not after.
-    untrained = untrained_subject(interactions, settings)
-    engine = tracer(untrained, settings.circuits, settings.seed)
-    engine.attribute(next(untrained.batches(batch_size=32, seed=settings.seed)))
-    if anchors:
-        draw_pool(untrained, settings.anchors.pool, settings.anchors.count, settings.seed)
-    return train_subject(interactions, settings, folder=keys.model, progress=listener.bars)
+    return source_of(keys).trained(keys, listener, anchors=anchors)
 
 
-def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
-    """Circuits of every user, stored by content."""
+def traced(keys: Keys, subject: Subject, listener: Listener) -> Circuits:
+    """Circuits of every entity, stored by content."""
     settings = keys.settings
 
     def run() -> Circuits:
@@ -123,10 +114,10 @@ def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
         counts = subject.n_samples()
         cap = settings.circuits.per_user
         total = int((counts if cap is None else np.minimum(counts, cap)).sum())
-        limit = "" if cap is None else f", at most {cap} of a user"
+        limit = "" if cap is None else f", at most {cap} of a {subject.words.entity}"
         edges = f"{len(engine.plan.edges)} edges{_parts(engine)}"
         listener.say(
-            f"Tracing {total:,} interactions{limit} along {edges} takes about "
+            f"Tracing {total:,} {subject.words.samples}{limit} along {edges} takes about "
             f"{_duration(_expected_seconds(engine, total))}."
         )
         return trace(engine, seed=settings.seed, advance=listener.stage("Tracing circuits", total))
@@ -134,7 +125,7 @@ def traced(keys: Keys, subject: RecBoleSubject, listener: Listener) -> Circuits:
     return _kept(Circuits, keys.circuits, run, settings.dataset)
 
 
-def anchored(keys: Keys, subject: RecBoleSubject, listener: Listener) -> tuple[Anchors, Outcomes | None]:
+def anchored(keys: Keys, subject: Subject, listener: Listener) -> tuple[Anchors, Outcomes | None]:
     """Anchors of a run, and the outcomes they were chosen from (probe only)."""
     settings = keys.settings
     parts = keys.probe.with_name(f"{keys.probe.name}.parts")
@@ -186,7 +177,7 @@ def _duration(seconds: float) -> str:
     return f"{max(1, round(seconds))} s" if seconds < 90 else f"{seconds / 60:.0f} min"
 
 
-def _losses(subject: RecBoleSubject, seed: int) -> tuple[Array, Array]:
+def _losses(subject: Subject, seed: int) -> tuple[Array, Array]:
     """Loss of every user, and under the mean vector of all others (NaN without vectors): ``[n]`` each."""
 
     def loss_of(model: nn.Module, users: NDArray[np.int64]) -> Array:
@@ -202,13 +193,14 @@ def _losses(subject: RecBoleSubject, seed: int) -> tuple[Array, Array]:
 
 
 def _table(
-    subject: RecBoleSubject, circuits: Circuits, scores: Scores, losses: tuple[Array, Array]
+    beside: Mapping[str, NDArray[Any]], circuits: Circuits, scores: Scores, losses: tuple[Array, Array]
 ) -> pd.DataFrame:
+    """Table with the default names of columns (:class:`~recunlearn.studies.columns.Columns`)."""
     loss, unknown = losses
     return pd.DataFrame(
         {
             "user_id": pd.Series(scores.entities.tolist(), dtype=object),
-            "n_interactions": subject.n_samples(),
+            "n_interactions": beside["n_interactions"],
             "cud": scores.cud,
             "percentile": scores.percentile,
             "band": scores.band,
@@ -218,28 +210,18 @@ def _table(
             "s_hard": scores.s_hard,
             "is_anchor": scores.is_anchor,
             "completeness_gap": circuits.gap,
-            "mean_item_popularity": subject.covariates()["mean_item_popularity"],
+            "mean_item_popularity": beside["mean_item_popularity"],
             "loss": loss,
             "personalisation_gap": unknown - loss,
         }
     )
 
 
-def _warn_about_model(subject: RecBoleSubject, say: Callable[[str], None]) -> None:
-    if not subject.beats_popularity():
-        name = subject.main_metric
-        ours, theirs = subject.metrics["test"][name], subject.popularity_metrics["test"][name]
-        say(
-            f"Warning: the model does not beat the popularity baseline ({name} {ours:.4f} against "
-            f"{theirs:.4f}). Its circuits say little about users: train it longer or choose another model."
-        )
-
-
-def _warn_about_scores(circuits: Circuits, anchors: Anchors, say: Callable[[str], None]) -> None:
+def _warn_about_scores(circuits: Circuits, anchors: Anchors, who: str, say: Callable[[str], None]) -> None:
     wide = float(np.nanmean(circuits.gap > LARGE_GAP))
     if wide > LARGE_GAP:
         say(
-            f"Warning: {wide:.0%} of the users have a completeness gap above {LARGE_GAP:.0%}: their circuits "
+            f"Warning: {wide:.0%} of the {who} have a completeness gap above {LARGE_GAP:.0%}: their circuits "
             "miss part of the prediction. Raise --steps."
         )
     w = anchors.agreement.get("kendall_w_methods")
@@ -252,7 +234,7 @@ def _warn_about_scores(circuits: Circuits, anchors: Anchors, say: Callable[[str]
 
 def _summary(
     keys: Keys,
-    subject: RecBoleSubject,
+    subject: Subject,
     circuits: Circuits,
     anchors: Anchors,
     outcomes: Outcomes | None,
@@ -261,7 +243,8 @@ def _summary(
     seconds: dict[str, float],
 ) -> dict[str, Any]:
     facts = dict(subject.describe())
-    others = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
+    source = source_of(keys)
+    others = {c: source.columns(keys).name(c) for c in OTHERS}
     return {
         "dataset": facts["data"],
         "model": facts["model"],
@@ -272,13 +255,15 @@ def _summary(
         "traced_interactions": int(circuits.n_samples.sum()),
         "edges": len(circuits.edges),
         "median_completeness_gap": float(np.nanmedian(circuits.gap)),
-        "epochs": subject.epochs,
-        "metrics": {k: dict(v) for k, v in subject.metrics.items()},
-        "popularity_metrics": {k: dict(v) for k, v in subject.popularity_metrics.items()},
+        **source.facts(subject),
         "anchors": {"easy": len(anchors.easy), "hard": len(anchors.hard), **anchors.agreement},
         "budgets": {} if outcomes is None else dict(outcomes.budgets),
         "retraining_noise": None if outcomes is None else outcomes.noise,
-        "spearman": {c: _number(spearman(table["cud"].to_numpy(), table[c].to_numpy())) for c in others},
+        "spearman": {
+            name: _number(spearman(table["cud"].to_numpy(), table[c].to_numpy()))
+            for c, name in others.items()
+            if name
+        },
         "warnings": warnings,
         "seconds": dict(seconds),
         "model_folder": str(keys.model),

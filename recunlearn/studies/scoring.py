@@ -22,7 +22,7 @@ from recunlearn.foundation.store import (
     write_json,
     write_seal,
 )
-from recunlearn.studies.keys import keys_for
+from recunlearn.studies.keys import Keys, keys_for
 
 RESIDUAL = ("predicted_residual", "residual_low", "residual_high")
 COLUMNS = (
@@ -91,17 +91,23 @@ def scored_users(
     Raises:
         RecunlearnError: in one sentence, what to do.
     """
-    keys = keys_for(settings, checkpoint)
+    return scored(keys_for(settings, checkpoint), listener)
+
+
+def scored(keys: Keys, listener: Listener | None = None) -> UserScores:
+    """Read the score table of a run, or make it, whatever kind of model is scored."""
     known = _stored(keys.scores)
     if known is not None:
         return known
     from recunlearn.studies.score_stages import compute
+    from recunlearn.studies.sources.contract import source_of
 
     began = time.perf_counter()
     table, summary = compute(keys, listener or Listener())
     summary["seconds"]["total"] = round(time.perf_counter() - began, 1)
     table = table.sort_values("cud", ascending=False, kind="stable", na_position="last")
-    table = table[[*COLUMNS, *residual_names(settings.anchors.methods)[len(RESIDUAL) :]]]
+    table = table[[*COLUMNS, *residual_names(keys.settings.anchors.methods)[len(RESIDUAL) :]]]
+    table = source_of(keys).columns(keys).own(table)
     with atomic_folder(keys.scores) as temporary:
         table.to_parquet(temporary / "scores.parquet", index=False)
         write_json(temporary / "summary.json", summary)

@@ -84,6 +84,15 @@ class Batch:
 
 
 @dataclass(frozen=True)
+class Words:
+    """What sentences call an entity, several of them, and their samples."""
+
+    entity: str = "user"
+    entities: str = "users"
+    samples: str = "interactions"
+
+
+@dataclass(frozen=True)
 class Predictions:
     """What the rows of ``class_scores`` predict: a recommender's sample is one row, a text's one per token.
 
@@ -144,6 +153,11 @@ class Subject(Protocol):
     """The trained model in eval mode. Never changed in place by later stages: they deep-copy it."""
     family: str
     """"pointwise", "pairwise" or "softmax": the model's own objective."""
+
+    @property
+    def words(self) -> Words:
+        """For sentences that people read."""
+        ...
 
     def n_samples(self) -> IntArray:
         """Training samples of each entity: ``[n_entities]``."""

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
@@ -51,6 +51,8 @@ class CheckerboardWorld(RankedWorld, PartWorld):
         family: "pointwise", "pairwise" or "softmax": the objective the model is trained on.
         epochs, seed: of the training.
     """
+
+    words = Words()
 
     def __init__(
         self,

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld
@@ -54,6 +54,7 @@ class LinearWorld(RankedWorld, PartWorld):
     """
 
     family = "pointwise"
+    words = Words()
 
     def __init__(
         self,

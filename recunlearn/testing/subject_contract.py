@@ -63,6 +63,7 @@ class SubjectContract:
     def test_model_is_in_eval_mode(self, subject: Subject) -> None:
         """No dropout while measuring; a known family."""
         assert not subject.model.training
+        assert all(vars(subject.words).values())
         assert subject.family in FAMILIES
 
     def test_batches_cover_every_sample_once(self, subject: Subject) -> None:

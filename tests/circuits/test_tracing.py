@@ -138,7 +138,9 @@ def test_chunks_are_bounded_by_the_tile():
     world = CheckerboardWorld()
     plan = tracer(world, CircuitSettings()).plan
     floats = sum(int(np.prod(c.shape)) for c in plan.components)
-    assert chunk_size(plan, 10_000_000) == 16
+    most = tracing.TILE_BYTES // (floats * 4 * 3)  # steps of one sample that just fit
+    assert chunk_size(plan, most) == 16
+    assert chunk_size(plan, most + 1) == 1
     wide = chunk_size(plan, 512)
     assert wide * 512 * floats * 4 * 3 <= tracing.TILE_BYTES or wide == 16
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
 from recunlearn.subjects.parts import Vectors
 from recunlearn.subjects.recbole import item_scores, parts, scoring
 from recunlearn.subjects.recbole.bundle import Bundle
@@ -44,6 +44,8 @@ class RecBoleSubject:
         popularity_metrics: the same for the ranking by popularity.
         weights_hash: SHA-256 of the stored weights.
     """
+
+    words = Words()
 
     def __init__(
         self,

@@ -55,6 +55,7 @@ class LanguageCircuitSettings(CircuitSettings):
     """Circuits of a transformer: embedding, heads and MLPs."""
 
     steps: int = Field(5, ge=2, le=512)
+    baseline: Literal["mean", "zero", "counterfactual"] = "counterfactual"
     granularity: Literal["module", "group", "head", "unit"] = "head"
     attention: Literal["whole", "apart"] = "whole"
     """Whether a layer's attention reads the residual stream as one sink, or query, key and value apart."""
@@ -94,6 +95,11 @@ class LanguageSettings(Settings):
     circuits: LanguageCircuitSettings = LanguageCircuitSettings()
     anchors: LanguageAnchorSettings = LanguageAnchorSettings()
     similarity: SimilaritySettings = SimilaritySettings()
+
+    @property
+    def dataset(self) -> str:
+        """Name that results are stored under."""
+        return ", ".join(self.files)
 
     @field_validator("device")
     @classmethod

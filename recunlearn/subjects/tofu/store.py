@@ -1,17 +1,18 @@
 """Language models on disk: folders that transformers can load, with a manifest of how they came about."""
 
 import copy
-from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from recunlearn.foundation.errors import CheckpointError
-from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, write_json
 from recunlearn.subjects.device import resolve_device
 from recunlearn.subjects.tofu.data import Rows
+from recunlearn.subjects.tofu.manifest import MANIFEST, read_manifest
 from recunlearn.subjects.tofu.model import (
     load_model,
     load_tokenizer,
@@ -23,7 +24,6 @@ from recunlearn.subjects.tofu.settings import LanguageSettings
 from recunlearn.subjects.tofu.subject import LanguageSubject
 from recunlearn.subjects.tofu.training import STATE, fit
 
-MANIFEST = "manifest.json"
 FORMAT = 1
 PACKAGES = ("recunlearn", "torch", "transformers", "numpy", "lightning")
 
@@ -83,7 +83,7 @@ def train_subject(
     """
     subject = subject or untrained_subject(rows, settings, online=online)
     work = folder.with_name(f"{folder.name}.part")
-    every = subject.samples.rows(_everyone(subject))
+    every = subject.samples.rows(np.arange(len(subject.entities)))
     options: dict[str, Any] = {"seed": settings.seed, "work": work, "progress": progress}
     fitted = fit(subject.model, subject.samples, every, settings.training, **options)
     subject.model, subject.losses = fitted.model, fitted.losses
@@ -92,12 +92,6 @@ def train_subject(
     if work.is_dir() and not any(work.iterdir()):
         work.rmdir()
     return subject
-
-
-def _everyone(subject: LanguageSubject) -> Any:
-    import numpy as np
-
-    return np.arange(len(subject.entities))
 
 
 def save_subject(subject: LanguageSubject, folder: Path) -> None:
@@ -152,23 +146,8 @@ def load_subject(
     )
 
 
-def read_manifest(folder: Path) -> Mapping[str, Any]:
-    """Manifest of a trained language model.
-
-    Raises:
-        CheckpointError: the folder holds none.
-    """
-    path = Path(folder) / MANIFEST
-    manifest = read_json(path) if path.is_file() else {}
-    if not isinstance(manifest, dict) or manifest.get("kind") != "language":
-        raise CheckpointError(
-            f"{folder} is no language model that was trained here. Train one with: tofu train"
-        )
-    return manifest
-
-
 def _weights_hash(folder: Path) -> str:
     return content_hash({p.name: file_hash(p) for p in sorted(folder.glob("*.safetensors"))})
 
 
-__all__ = ["load_subject", "read_manifest", "save_subject", "train_subject", "untrained_subject"]
+__all__ = ["load_subject", "save_subject", "train_subject", "untrained_subject"]

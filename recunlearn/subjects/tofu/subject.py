@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
 from recunlearn.subjects.tofu import likelihood
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.encoding import encode
@@ -41,6 +41,12 @@ class LanguageSubject:
     """
 
     family = "softmax"
+
+    @property
+    def words(self) -> Words:
+        """Rows or authors, and their answers."""
+        entity = self.settings.entity
+        return Words(entity, f"{entity}s", "answers")
 
     def __init__(
         self,

@@ -1,0 +1,171 @@
+"""Options that identify a run on a language model, written once: every command of ``tofu`` takes them."""
+
+import inspect
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+if TYPE_CHECKING:
+    from recunlearn.studies.keys import Keys
+    from recunlearn.subjects.tofu.settings import LanguageSettings
+
+CIRCUITS = ("steps", "baseline", "granularity", "attention", "internal_batch")
+"""Options that are settings of the circuits under the same name."""
+TRAINING = ("epochs", "learning_rate", "lora", "batch_size", "accumulate")
+"""Options that are settings of the training under the same name."""
+
+
+@dataclass(frozen=True)
+class TextRun:
+    """The run that a user asked for.
+
+    Args:
+        settings: the options over those of ``--config``.
+        data: folder of the rows' files.
+        checkpoint: folder of a trained model, if one was named.
+        online: whether missing data and models may be fetched.
+    """
+
+    settings: "LanguageSettings"
+    data: Path
+    checkpoint: Path | None
+    online: bool
+
+    def keys(self) -> "Keys":
+        """Folders of its stages; reads the rows."""
+        from recunlearn.studies.language_keys import language_keys
+
+        return language_keys(self.settings, self.data, checkpoint=self.checkpoint, online=self.online)
+
+
+def _options(
+    config: Annotated[
+        Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(help="Folder with the rows' files. (default: RECUNLEARN_HOME/data/tofu)")
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="Model to fine-tune: folder, GGUF file or name on the hub.")
+    ] = None,
+    checkpoint: Annotated[
+        Path | None, typer.Option(help="Folder of a model that tofu train made, to use instead.")
+    ] = None,
+    files: Annotated[
+        str | None, typer.Option(help="Comma-separated files of rows, such as forget10,retain90[:400].")
+    ] = None,
+    entity: Annotated[
+        Literal["row", "author"] | None, typer.Option(help="Whom scores are given to. (default: row)")
+    ] = None,
+    epochs: Annotated[int | None, typer.Option(min=1, help="Passes over the rows. (default: 5)")] = None,
+    learning_rate: Annotated[float | None, typer.Option(help="AdamW's. (default: 1e-5)")] = None,
+    lora: Annotated[
+        int | None, typer.Option(min=1, help="Rank of adapters. (default: none, all weights train)")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option(min=1, help="Rows trained on at once; lowers memory. (default: 8)")
+    ] = None,
+    accumulate: Annotated[int | None, typer.Option(min=1, help="Batches of one step. (default: 4)")] = None,
+    max_length: Annotated[
+        int | None, typer.Option(min=4, help="Most tokens of a row. (default: the model's context)")
+    ] = None,
+    too_long: Annotated[
+        Literal["refuse", "truncate"] | None, typer.Option(help="What to do with longer rows.")
+    ] = None,
+    steps: Annotated[
+        int | None, typer.Option(min=2, help="Points on the attribution path. (default: 5)")
+    ] = None,
+    edge_score: Annotated[
+        Literal["eap-ig", "conductance"] | None, typer.Option(help="Edge score. (default: eap-ig)")
+    ] = None,
+    baseline: Annotated[
+        Literal["mean", "zero", "counterfactual"] | None,
+        typer.Option(help="Start of the path. (default: counterfactual)"),
+    ] = None,
+    granularity: Annotated[
+        Literal["module", "group", "head", "unit"] | None,
+        typer.Option(help="What is apart in a source of edges. (default: head)"),
+    ] = None,
+    attention: Annotated[
+        Literal["whole", "apart"] | None,
+        typer.Option(help="An attention's input: one sink, or query, key and value. (default: whole)"),
+    ] = None,
+    internal_batch: Annotated[
+        int | None, typer.Option(min=1, help="Rows traced at once; lowers memory. (default: what fits)")
+    ] = None,
+    anchors: Annotated[
+        Literal["probe", "bilevel"] | None, typer.Option(help="Where anchors come from. (default: probe)")
+    ] = None,
+    outcome: Annotated[
+        Literal["increase", "share-left", "level"] | None,
+        typer.Option(help="What counts as forgotten when anchors are chosen. (default: increase)"),
+    ] = None,
+    similarity: Annotated[
+        Literal["cosine", "jaccard", "hamming", "paper"] | None,
+        typer.Option(help="How circuits are compared; paper: the published setting. (default: cosine)"),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every stage. (default: 0)")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. (default: auto)")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of torch in training and probe. (default: 1)")
+    ] = None,
+    download: Annotated[
+        bool | None, typer.Option("--download", help="Fetch missing files and models from the hub.")
+    ] = None,
+) -> None:
+    """Only its signature is used."""
+
+
+OPTIONS = inspect.signature(_options).parameters
+TRAINED = (
+    *("config", "data", "model", "files", *TRAINING, "max_length", "too_long", "seed", "device"),
+    *("threads", "download"),
+)
+"""Options that a training depends on."""
+
+
+def run_of(**asked: Any) -> TextRun:
+    """Settings of a run from the values of :data:`OPTIONS`."""
+    from recunlearn.commands.requested import given, merged
+    from recunlearn.foundation import paths
+    from recunlearn.foundation.settings import make_settings, read_toml
+    from recunlearn.subjects.tofu.settings import LanguageSettings
+
+    paper, config = asked["similarity"] == "paper", asked["config"]
+    files = [f.strip() for f in asked["files"].split(",") if f.strip()] if asked["files"] else None
+    options: dict[str, Any] = given(
+        **{k: asked[k] for k in ("model", "entity", "seed", "device", "threads")},
+        files=files,
+        text=given(**{k: asked[k] for k in ("max_length", "too_long")}),
+        training=given(**{k: asked[k] for k in TRAINING}),
+        circuits=given(score=asked["edge_score"], **{k: asked[k] for k in CIRCUITS}),
+        anchors=given(source=asked["anchors"], outcome=asked["outcome"]),
+        similarity=given(preset="paper" if paper else None, measure=None if paper else asked["similarity"]),
+    )
+    stored = _of_checkpoint(asked["checkpoint"], asked)
+    values = merged(merged(stored, read_toml(config) if config else {}), options)
+    if "model" in options:
+        values.pop("architecture", None)
+    where = f"{config} and the options" if config else "the options"
+    settings = make_settings(LanguageSettings, values, where)
+    folder = asked["data"] or paths.data_sets() / "tofu"
+    return TextRun(settings, folder, asked["checkpoint"], bool(asked["download"]))
+
+
+def _of_checkpoint(checkpoint: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
+    """Settings that a checkpoint was made with; options of training cannot go with it."""
+    from recunlearn.foundation.errors import UsageError
+    from recunlearn.subjects.tofu.manifest import read_manifest
+
+    if checkpoint is None:
+        return {}
+    named = [f"--{k.replace('_', '-')}" for k in ("model", "files", *TRAINING) if asked[k] is not None]
+    if named:
+        raise UsageError(
+            f"{', '.join(named)} cannot go with --checkpoint: the model in {checkpoint} is trained already. "
+            "Leave out one or the other."
+        )
+    stored: dict[str, Any] = dict(read_manifest(checkpoint)["settings"])
+    return stored

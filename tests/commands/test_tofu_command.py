@@ -1,0 +1,148 @@
+"""``tofu``: from rows to a score table and forget sets, on a tiny Llama."""
+
+import io
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("transformers")
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "subjects"))
+from tiny_language import LLAMA, write_rows
+
+from recunlearn.studies.columns import ROWS
+
+SETTINGS = f"""
+files = ["own.csv"]
+vocabulary = 320
+rows_per_author = 2
+
+[architecture]
+{chr(10).join(f"{k} = {json.dumps(v)}" for k, v in LLAMA.items())}
+
+[training]
+epochs = 30
+learning_rate = 1e-2
+batch_size = 16
+accumulate = 1
+
+[circuits]
+steps = 3
+
+[anchors]
+pool = 20
+count = 3
+seeds = 1
+methods = ["GradAscent", "UNDIAL"]
+learning_rate = 1e-3
+most_steps = 24
+"""
+
+
+@pytest.fixture
+def place(tmp_path):
+    write_rows(tmp_path, 48)
+    (tmp_path / "tiny.toml").write_text(SETTINGS, encoding="utf-8")
+    return tmp_path
+
+
+def test_score_then_read_then_forget_sets(place, run_cli):
+    asked = ("--config", place / "tiny.toml", "--data", place)
+    first = run_cli("tofu", "score", *asked, "--format", "csv", "--out", place / "out")
+    assert first.code == 0, first.err
+    assert "Probing 20 rows with 2 methods" in first.err
+    table = pd.read_csv(io.StringIO(first.out))
+    assert {"row_id", "answer_tokens", "shared_ngrams", "cud", "band", "loss"} <= set(table.columns)
+    assert not {"user_id", "n_interactions", "mean_item_popularity", "personalisation_gap"} & set(
+        table.columns
+    )
+    assert len(table) == 48
+    assert table["cud"].between(0, 1).all()
+    assert table["cud"].is_monotonic_decreasing
+    assert int(table["is_anchor"].sum()) == 6
+    summary = json.loads((place / "out" / "summary.json").read_text())
+    assert set(summary["spearman"]) == {"answer_tokens", "shared_ngrams", "loss"}
+    assert summary["edges"] == 1 + 5 + 6 + 10 + 11
+
+    again = run_cli("tofu", "score", *asked, "--format", "csv")
+    assert again.out == first.out
+    assert "Tracing" not in again.err
+
+    (place / "some.csv").write_text("row_id\nown:3\nown:0\n")
+    shown = run_cli("tofu", "score", *asked, "--rows", place / "some.csv")
+    assert shown.code == 0, shown.err
+    assert "own:3" in shown.out
+    assert "answer length" in shown.out
+    assert "LlamaForCausalLM on own.csv, 30 epochs" in shown.out
+    (place / "some.csv").write_text("row_id\nown:99\n")
+    assert "own:99" in run_cli("tofu", "score", *asked, "--rows", place / "some.csv").err
+
+    drawn = run_cli(
+        "tofu", "forget-sets", *asked, "--out", place / "sets", "--fraction", "0.1", "--draws", "1"
+    )
+    assert drawn.code == 0, drawn.err
+    sets = {n: pd.read_csv(place / "sets" / f"{n}.csv") for n in ("easy-0", "hard-0", "random-0")}
+    assert all(list(s.columns) == ["row_id", "answer_tokens"] for s in sets.values())
+    cud = table.set_index("row_id")["cud"]
+    assert cud[sets["hard-0"]["row_id"]].mean() > cud[sets["easy-0"]["row_id"]].mean()
+    tokens = [s["answer_tokens"].sum() for s in sets.values()]
+    assert max(tokens) / min(tokens) < 1.06
+    assert ROWS.plain(table)["personalisation_gap"].isna().all()
+
+    # The same model, scored by author: it is not trained again.
+    authors = run_cli("tofu", "score", *asked, "--entity", "author", "--format", "csv")
+    assert authors.code == 0, authors.err
+    assert "Training" not in authors.err
+    found = pd.read_csv(io.StringIO(authors.out))
+    assert len(found) == 24
+    assert found["author_id"].str.startswith("own:author-").all()
+    assert np.isclose(found["answer_tokens"].sum(), table["answer_tokens"].sum())
+
+
+def test_train_and_checkpoint(place, run_cli):
+    asked = ("--config", place / "tiny.toml", "--data", place)
+    made = run_cli("tofu", "train", *asked, "--epochs", "1", "--out", place / "model")
+    assert made.code == 0, made.err
+    assert "LlamaForCausalLM on own.csv, 1 epochs" in made.out
+    assert (place / "model" / "model.safetensors").is_file()
+    assert "It hardly knows its rows" in made.err
+    refused = run_cli("tofu", "score", *asked, "--checkpoint", place / "model", "--epochs", "2")
+    assert (refused.code, refused.out) == (2, "")
+    assert "--epochs cannot go with --checkpoint" in refused.err
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--data", "nowhere"), 1, "own.csv does not exist"),
+        (("--files", "forget10"), 1, "Place forget10.json of the dataset locuslab/TOFU"),
+        (("--max-length", "8"), 1, "48 of 48 rows are longer than 8 tokens"),
+        (("--model", "nobody/nothing"), 1, "is no folder here and not in the hub's local cache"),
+        (("--granularity", "heads"), 2, "granularity"),
+        (("--checkpoint", "nowhere"), 1, "no language model that was trained here"),
+    ],
+)
+def test_mistakes_are_one_sentence(place, run_cli, options, code, sentence):
+    asked = ("--config", place / "tiny.toml", *(() if "--data" in options else ("--data", place)))
+    found = run_cli("tofu", "score", *asked, *options)
+    assert found.code == code
+    assert sentence in found.err
+    assert len(found.err.strip().splitlines()) == 1
+
+
+def test_too_little_memory_names_what_to_lower():
+    import torch
+
+    from recunlearn.foundation.errors import RecunlearnError
+    from recunlearn.subjects.tofu.memory import enough_memory
+    from recunlearn.subjects.tofu.settings import LanguageSettings
+
+    settings = LanguageSettings.model_validate({"architecture": LLAMA})
+    with pytest.raises(RecunlearnError, match=r"Lower --batch-size .* now 8"), enough_memory(settings):
+        torch.empty(1 << 60)
+    with pytest.raises(RuntimeError, match="something else"), enough_memory(settings):
+        raise RuntimeError("something else")
