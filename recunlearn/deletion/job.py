@@ -95,12 +95,12 @@ def delete_users(
         remove_stale(settings.dataset, job)
         if job is not None:
             orders.listener.say(f"{job.name} was begun before and is gone on with.")
-            _carry_out(job, ledger, orders, outcome)
+            _carry_out(job, None, ledger, orders, outcome)
         while rows := ledger.rows(settings.dataset, state=states.RECEIVED)[: batch or None]:
             fine = _still_there(rows, ledger, outcome)
             if fine:
                 standing = standing_model(ledger, settings, None if outcome.jobs else checkpoint)
-                _carry_out(_begin(ledger, standing, fine, orders), ledger, orders, outcome)
+                _carry_out(*_begin(ledger, standing, fine, orders), ledger, orders, outcome)
         return outcome
 
 
@@ -125,25 +125,18 @@ def dry_run(
     """Plan of all requests as one job; nothing is written but scores."""
     standing = standing_model(ledger, settings, checkpoint)
     tell_others(settings.dataset, standing, orders)
-    plan, _, _ = _planned(ledger, standing, list(requests), orders)
-    return plan
+    return _planned(ledger, Work(standing, requests, orders), orders)[0]
 
 
-def _planned(
-    ledger: Ledger, standing: Standing, requests: list[Request], orders: Orders
-) -> tuple[Plan, str, dict[str, float]]:
+def _planned(ledger: Ledger, work: Work, orders: Orders) -> tuple[Plan, str, dict[str, float]]:
     """Plan, where its scores came from, and the drift of the model."""
-    drift = drift_before(
-        ledger, standing.keys.settings.dataset, model_facts(standing.keys.model)["weights_hash"]
-    )
-    work = Work(standing, requests, orders)
-    users = work.users
+    weights = model_facts(work.standing.keys.model)["weights_hash"]
+    drift = drift_before(ledger, work.settings.dataset, weights)
     scores: dict[str, UserScore] = {}
     source = "none"
-    if users:
-        scores, source = scores_for(
-            standing, users, drift, orders.policy.drift, orders.listener, needed=orders.method is None
-        )
+    if work.users:
+        options = (drift, orders.policy.drift, orders.listener)
+        scores, source = scores_for(work.standing, work.users, *options, needed=orders.method is None)
     return make_plan(work, scores), source, drift
 
 
@@ -158,9 +151,10 @@ def _still_there(rows: Sequence[Row], ledger: Ledger, outcome: Outcome) -> list[
     return fine
 
 
-def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: Orders) -> Job:
+def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: Orders) -> tuple[Job, Work]:
     """Score and plan a job of requests."""
-    plan, source, drift = _planned(ledger, standing, requests, orders)
+    work = Work(standing, requests, orders)
+    plan, source, drift = _planned(ledger, work, orders)
     tell_others(standing.keys.settings.dataset, standing, orders)
     orders.listener.say(f"{plan.methods[0]} first, because {plan.reason}. {plan.cost} Risk: {plan.risk}")
     facts = {
@@ -175,7 +169,8 @@ def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: 
         "seconds": {},
         "out": str(orders.out.absolute()),
     }
-    return ledger.begin(standing.keys.settings.dataset, [r.reference for r in requests], facts)
+    dataset = standing.keys.settings.dataset
+    return ledger.begin(dataset, [r.reference for r in requests], facts), work
 
 
 def tell_others(dataset: str, standing: Standing, orders: Orders) -> None:
@@ -191,11 +186,11 @@ def tell_others(dataset: str, standing: Standing, orders: Orders) -> None:
         )
 
 
-def _carry_out(job: Job, ledger: Ledger, orders: Orders, outcome: Outcome) -> None:
-    """Take a job from the state in which it is to the end."""
+def _carry_out(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outcome: Outcome) -> None:
+    """Take a job from the state in which it is to the end; ``work`` is there where it has just begun."""
     began = time.perf_counter()
     if job.state in FAILED_STATES:
-        job = _until_verified(job, ledger, orders, outcome)
+        job = _until_verified(job, work, ledger, orders, outcome)
     if job.state == states.VERIFIED:
         job = erase_and_purge(job, ledger, pth=orders.pth, listener=orders.listener)
     if job.state == states.PURGED:
@@ -207,13 +202,11 @@ def _carry_out(job: Job, ledger: Ledger, orders: Orders, outcome: Outcome) -> No
             outcome.notes.append(sentence)
 
 
-def _until_verified(job: Job, ledger: Ledger, orders: Orders, outcome: Outcome) -> Job:
-    requests = [row.request for row in ledger.rows(job=job.name) if row.request is not None]
-    settings = ScoreSettings.model_validate(job.facts["settings"])
-    standing = standing_model(ledger, settings, Path(job.facts["before"]["folder"]))
+def _until_verified(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outcome: Outcome) -> Job:
     try:
-        check_base(job, standing)
-        job = _tried(job, Work(standing, requests, orders), ledger)
+        work = work or _work_of(job, ledger, orders)
+        check_base(job, work.standing)
+        job = _tried(job, work, ledger)
     except (CheckpointError, DataError, UsageError) as error:
         # Trying again will not mend these; a full disk or a forbidden folder leaves the job as it is.
         current = ledger.job(job.name)
@@ -223,6 +216,13 @@ def _until_verified(job: Job, ledger: Ledger, orders: Orders, outcome: Outcome) 
         outcome.failed[job.name] = job.facts["failed"]
         shutil.rmtree(job_folder(job), ignore_errors=True)
     return job
+
+
+def _work_of(job: Job, ledger: Ledger, orders: Orders) -> Work:
+    """Work of a job that another process began."""
+    requests = [row.request for row in ledger.rows(job=job.name) if row.request is not None]
+    settings = ScoreSettings.model_validate(job.facts["settings"])
+    return Work(standing_model(ledger, settings, Path(job.facts["before"]["folder"])), requests, orders)
 
 
 def _tried(job: Job, work: Work, ledger: Ledger) -> Job:

@@ -28,12 +28,13 @@ from recunlearn.studies.scoring import Listener
 from recunlearn.studies.training_time import epoch_seconds
 from recunlearn.subjects.contract import Batch, IntArray
 from recunlearn.subjects.recbole.after_deletion import after_deletion
-from recunlearn.subjects.recbole.as_written import SPLIT
 from recunlearn.subjects.recbole.store import load_subject, save_subject
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.unlearning.contract import Unlearned
 from recunlearn.unlearning.registry import make
 
+OF_OTHERS = "/others/after"
+"""End of the names of figures of those who stay."""
 NOBODY: IntArray = np.zeros(0, dtype=np.int64)
 
 
@@ -90,16 +91,9 @@ class Work:
         """Model before.
 
         Raises:
-            CheckpointError: it was replaced, or belongs to other data.
-            UsageError: an imported model.
+            CheckpointError: it belongs to other data, or is damaged.
         """
-        subject = load_subject(self.standing.keys.model, self.data, device=self.settings.device)
-        if subject.bundle.facts["split"] == SPLIT:
-            raise UsageError(
-                f"{self.standing.keys.model} was imported with RecBole's own random split, which changes "
-                "when users are deleted. Train the model here (score-users) and delete from that one."
-            )
-        return subject
+        return load_subject(self.standing.keys.model, self.data, device=self.settings.device)
 
     @property
     def users(self) -> list[str]:
@@ -137,7 +131,7 @@ class Work:
             batches.append(self.subject.samples.batch(self.parts, self.settings.seed))
         return Scales(self.subject, self.forget, batches, self.orders.policy.measure)
 
-    @property
+    @cached_property
     def trained(self) -> int:
         """Interactions that go and that the model was trained on."""
         return int(self.subject.n_samples()[self.forget].sum()) + len(self.parts)
@@ -194,7 +188,7 @@ def unlearn(work: Work, method: str, folder: Path) -> tuple[nn.Module, dict[str,
     if method == NOTHING:
         return copy.deepcopy(work.subject.model), {**facts, "seconds": 0.0, "steps": 0}
     if method == "retrain":
-        fresh = after_deletion(work.subject, work.subject.model, work.after)
+        fresh = after_deletion(work.subject, work.subject.model, work.after, phases=())
         model = fresh.retrain(NOBODY, seed=seed, progress=work.orders.listener.bars)
         if len(work.forget):
             model = work.subject.population_rows(model, work.forget)
@@ -259,7 +253,10 @@ def staged_model(work: Work, folder: Path) -> nn.Module | None:
 
 def save_model(work: Work, model: nn.Module, job: Job, told: Mapping[str, Any]) -> dict[str, str]:
     """Write the accepted model as a checkpoint of the data after the deletion; returns what identifies it."""
-    made = after_deletion(work.subject, model, work.after)
+    made = after_deletion(work.subject, model, work.after, phases=())
+    # Ranking for everybody takes longer than the rest of a small job: the sample's figures stand for it.
+    names = {k.removesuffix(OF_OTHERS): v for k, v in told["figures"].items() if k.endswith(OF_OTHERS)}
+    made.metrics = {"valid": {}, "test": {k: v for k, v in names.items() if k != "loss"}}
     folder = (
         Path(job.facts["out"]) / MODELS / f"{job.dataset}-{work.subject.bundle.facts['model']}-{job.name}"
     )

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from recunlearn.evaluation.ranking import auc, log_loss
+from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.recbole.bundle import Bundle
 from recunlearn.subjects.recbole.compat import ModelType
 from recunlearn.subjects.recbole.ranking import RankingTask, labelled_metrics, predictions
@@ -86,9 +87,13 @@ def _task_of_some(bundle: Bundle, users: NDArray[np.int64]) -> RankingTask:
     """Ranking of the test part for some users."""
     if bundle.config["MODEL_TYPE"] == ModelType.SEQUENTIAL:
         return _task(bundle, "test")
-    user, item = (bundle.test.inter_feat[name].numpy() for name in ("user_id", "item_id"))
-    some = np.isin(user - 1, users)
-    return RankingTask(bundle.train, bundle.valid, bundle.test, "test", positives=(user[some], item[some]))
+    name = f"test of {content_hash(users)}"
+    if name not in bundle.tasks:
+        user, item = (bundle.test.inter_feat[c].numpy() for c in ("user_id", "item_id"))
+        some = np.isin(user - 1, users)
+        pairs = user[some], item[some]
+        bundle.tasks[name] = RankingTask(bundle.train, bundle.valid, bundle.test, "test", positives=pairs)
+    return bundle.tasks[name]
 
 
 class _LikedShare(nn.Module):

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recunlearn.evaluation.ranking import auc, log_loss, mean_metrics, per_user_metrics
+from recunlearn.foundation.arrays import distinct
 from recunlearn.subjects.recbole.compat import Interaction, ModelType, quiet
 from recunlearn.subjects.recbole.pair_scores import SHARED_TILE, ItemScores, Scorer
 from recunlearn.subjects.recbole.scoring import clear_caches
@@ -59,7 +60,7 @@ class RankingTask:
         if masked and not self.dataset.config["repeatable"]:
             known = [_pairs(parts[p]) for p in list(parts)[: list(parts).index(phase) + 1]]
             users, items = (np.concatenate(side) for side in zip(*known, strict=True))
-            self.mask = np.setdiff1d(self._keys(users, items), self.relevant, assume_unique=False)
+            self.mask = np.setdiff1d(distinct(self._keys(users, items)), self.relevant, assume_unique=True)
 
     def __len__(self) -> int:
         """Return the number of ranked rows: users, or samples of sequential models."""
@@ -112,10 +113,10 @@ class RankingTask:
         self.mask = np.zeros(0, dtype=np.int64)
 
     def _rows_are_users(self, positives: tuple[NDArray[np.int64], NDArray[np.int64]]) -> None:
-        self.user = np.unique(positives[0])
+        self.user = distinct(positives[0])
         uid = self.dataset.uid_field
         self.inputs = self.dataset.join(Interaction({uid: torch.from_numpy(self.user)}))
-        self.relevant = np.unique(self._keys(*positives))
+        self.relevant = distinct(self._keys(*positives))
         self.sizes = np.bincount(self.relevant // self.n_items, minlength=len(self.user))
         self.mask = np.zeros(0, dtype=np.int64)
 

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from recunlearn.foundation.arrays import distinct
 from recunlearn.foundation.errors import DataError
 from recunlearn.foundation.seeds import uniform
 from recunlearn.subjects.recbole.compat import RepeatableSampler, Sampler
@@ -29,7 +30,7 @@ class Used:
             self._table = np.zeros(n_users * n_items, dtype=bool)
             self._table[keys] = True
         else:
-            self._keys = np.unique(keys)
+            self._keys = distinct(keys)
 
     def __call__(self, user: NDArray[Any], item: NDArray[Any]) -> NDArray[np.bool_]:
         """Tell which pairs occur: ``[m]`` -> ``[m]`` bool."""
@@ -83,7 +84,7 @@ def _rejection(draw: Any, used: Any, keys: NDArray[Any]) -> torch.Tensor:
 
 
 def _refuse_full_users(user: NDArray[Any], item: NDArray[Any], n_items: int) -> None:
-    pairs = np.unique(user.astype(np.int64) * n_items + item)
+    pairs = distinct(user.astype(np.int64) * n_items + item)
     full = np.count_nonzero(np.bincount(pairs // n_items) >= n_items - 1)
     if full:
         raise DataError(
@@ -102,7 +103,7 @@ class FixedNegatives:
 
     def __init__(self, user: NDArray[Any], item: NDArray[Any], n_items: int) -> None:
         self._n = n_items
-        pairs = np.unique(user.astype(np.int64) * n_items + item)
+        pairs = distinct(user.astype(np.int64) * n_items + item)
         owner, used = pairs // n_items, pairs % n_items
         n_owners = int(owner.max()) + 2 if len(owner) else 1
         self._start = np.searchsorted(owner, np.arange(n_owners + 1))
