@@ -25,7 +25,7 @@ class Explanation:
 
     Args:
         strength: mean signed strength of every edge: rows user, easy anchors, hard anchors, ``[3, E]``.
-        compared: the same as CUD compares it (standardised unless raw), 0 for left-out edges, ``[3, E]``.
+        compared: the same as CUD compares it (whitened by default), 0 for left-out edges, ``[3, E]``.
         contribution: ``[E]``, positive towards hard: ``cud = start + contribution.sum()``.
         start: CUD of a circuit that resembles both sides alike: 0.5; ``ties`` where that setting decides.
         s_easy, s_hard: similarity to either side, in [0, 1].
@@ -95,7 +95,7 @@ def explain(
     values = circuits.values.astype(np.float64)
     strength = np.stack([values[row], values[others["easy"]].mean(0), values[others["hard"]].mean(0)])
     start = chosen.ties if undecided else 0.5
-    standardised = chosen.edges == "standardised"
+    standardised = chosen.edges != "raw"
     counts = len(others["easy"]), len(others["hard"])
     return Explanation(strength, compared, contribution, start, s_easy, s_hard, side, counts, standardised)
 

@@ -35,7 +35,8 @@ class Ridge:
 
         With μ₋ᵢ fitted without row i and Rᵢ its leave-one-out error, low is the ⌊α (n + 1)⌋-th smallest of
         μ₋ᵢ(x) − |Rᵢ| and high the ⌈(1 − α) (n + 1)⌉-th smallest of μ₋ᵢ(x) + |Rᵢ|. Source: Barber, Candès,
-        Ramdas, Tibshirani, Annals of Statistics 49(1) (2021). Infinite where coverage asks for more rows than there are.
+        Ramdas, Tibshirani, Annals of Statistics 49(1) (2021). Infinite where coverage asks for more rows than
+        there are.
         """
         centred = x - self.centre
         value = self.intercept + centred @ self.coefficients

@@ -1,7 +1,7 @@
 """How alike two circuits are: cosine, Jaccard or Hamming, on raw or standardised edges."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,10 @@ Mask = NDArray[np.bool_]
 CHUNK = 8192
 FLOOR = 1e-3
 """Share of the largest deviation that is added to every one, so that nearly constant edges stay small."""
+SHRINKAGE = 0.75
+"""Of the covariance of edges towards a multiple of the identity, before edges are decorrelated with it."""
+SMALLEST = 1e-12
+"""Share of the largest eigenvalue below which one is rounding error."""
 PAPER = SimilaritySettings(
     preset="paper", reference="mean", edges="raw", cosine_range="clamped", ranking="absolute"
 )
@@ -31,26 +35,69 @@ def resolve(settings: SimilaritySettings) -> SimilaritySettings:
 
 
 @dataclass(frozen=True)
+class Whitening:
+    """(s v I + (1 − s) Σ)^(−½) · √(s v): plays down directions in which the reference users differ most.
+
+    Σ is the covariance of standardised edges, v the mean of its diagonal, s = :data:`SHRINKAGE`: 1 − s of the
+    way from Euclid's metric to Mahalanobis'. Symmetric, so that every column still belongs to its edge.
+    docs/decisions/0010-similarity.md says why.
+
+    Args:
+        vectors: ``[E, r]`` eigenvectors of Σ with eigenvalues above 0.
+        factors: ``[r]`` (1 + (1 − s) eigenvalue / (s v))^(−½) − 1.
+    """
+
+    vectors: Array
+    factors: Array
+
+    @staticmethod
+    def of(values: Array) -> "Whitening":
+        """From standardised edges of reference users, ``[n, E]``."""
+        centred = values - values.mean(0)
+        # The smaller of the two products of the matrix with itself has the same eigenvalues.
+        small = centred.T @ centred if centred.shape[1] <= len(centred) else centred @ centred.T
+        eigenvalues, vectors = np.linalg.eigh(small / len(centred))
+        kept = eigenvalues > SMALLEST * max(float(eigenvalues[-1]), 0.0)
+        eigenvalues, vectors = eigenvalues[kept], vectors[:, kept]
+        if centred.shape[1] > len(centred):
+            vectors = centred.T @ vectors / np.sqrt(eigenvalues * len(centred))
+        mean = float(eigenvalues.sum()) / centred.shape[1]
+        return Whitening(vectors, (1 + (1 / SHRINKAGE - 1) * eigenvalues / mean) ** -0.5 - 1)
+
+    def apply(self, values: Array) -> Array:
+        """``[n, E] -> [n, E]``; rows with NaN stay NaN."""
+        found: Array = values + (values @ self.vectors * self.factors) @ self.vectors.T
+        return found
+
+
+@dataclass(frozen=True)
 class EdgeScale:
     """Centre and spread of every edge over reference users, and which edges are kept.
 
     Args:
         centre, spread: ``[E]`` mean and (std + 1e-3 · max std); 0 and 1 for raw edges.
         kept: ``[E]`` bool: standardised edges that are not constant, raw edges that are not all zero.
+        whitening: of standardised edges, where asked for.
     """
 
     centre: Array
     spread: Array
     kept: Mask
+    whitening: Whitening | None = None
 
     def apply(self, values: NDArray[np.floating[Any]]) -> Array:
         """``[n, E] -> [n, kept edges]`` float64; rows of untraced entities stay NaN."""
         kept = self.kept
-        return (values[:, kept].astype(np.float64) - self.centre[kept]) / self.spread[kept]
+        scaled: Array = (values[:, kept].astype(np.float64) - self.centre[kept]) / self.spread[kept]
+        return scaled if self.whitening is None else self.whitening.apply(scaled)
 
 
 def edge_scale(reference: NDArray[np.floating[Any]], edges: str = "standardised") -> EdgeScale:
     """Scale of edges over ``reference`` ``[n, E]``; rows with NaN or infinity are left out.
+
+    Args:
+        reference: circuits.
+        edges: "raw", "standardised" or "whitened" (standardised, then :class:`Whitening`).
 
     Raises:
         RecunlearnError: no traced row, or no edge that differs between users.
@@ -71,7 +118,12 @@ def edge_scale(reference: NDArray[np.floating[Any]], edges: str = "standardised"
             f"All {len(kept)} edges are the same for all {count} traced users: circuits cannot be compared. "
             "Trace more users, or set edges to 'raw' in [similarity]."
         )
-    return EdgeScale(mean, spread, kept)
+    scale = EdgeScale(mean, spread, kept)
+    if edges != "whitened":
+        return scale
+    return replace(
+        scale, whitening=Whitening.of(np.concatenate([scale.apply(p) for p in _traced(reference)]))
+    )
 
 
 def _moments(values: NDArray[np.floating[Any]]) -> tuple[Array, Array, Array, Array, int]:

@@ -95,7 +95,7 @@ class SimilaritySettings(Settings):
     """Similarity of two circuits."""
     reference: Literal["single", "mean"] = "single"
     """``single``: mean similarity to single anchors; ``mean``: similarity to the mean anchor circuit."""
-    edges: Literal["whitened", "standardised", "raw"] = "standardised"
+    edges: Literal["whitened", "standardised", "raw"] = "whitened"
     """Edge values: standardised over users and decorrelated, standardised only, or raw."""
     cosine_range: Literal["mapped", "clamped"] = "mapped"
     """Cosine into [0, 1]: (1 + cos) / 2, or max(0, cos)."""

@@ -1,12 +1,13 @@
 import numpy as np
 import pytest
+import scipy.linalg
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.metrics import jaccard_score
 from sklearn.metrics.pairwise import cosine_similarity
 
-from recunlearn.difficulty.similarity import resolve, similarity, top_edges
+from recunlearn.difficulty.similarity import edge_scale, resolve, similarity, top_edges
 from recunlearn.foundation.settings import SimilaritySettings
 
 rows = arrays(np.float64, (4, 9), elements=st.floats(-5, 5, width=16))
@@ -63,3 +64,33 @@ def test_sets_are_sklearns(left, right, ranking):
 def test_tiny_and_huge_circuits_have_a_direction():
     values = np.array([[1e-200, 1e-200], [1e200, 1e200]])
     assert similarity(values, values, SimilaritySettings()) == pytest.approx(np.ones((2, 2)))
+
+
+@pytest.mark.parametrize(("users", "edges"), [(50, 8), (20, 60)])
+def test_whitening_is_the_inverse_root_of_the_shrunk_covariance(users, edges):
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=(users, edges)) @ rng.normal(size=(edges, edges))
+    plain = edge_scale(values).apply(values)
+    covariance = np.cov(plain.T, bias=True)
+    mean = np.trace(covariance) / edges
+    # (3/4 v I + 1/4 Σ)^(−1/2) · √(3/4 v), by scipy
+    root = scipy.linalg.sqrtm(0.75 * mean * np.eye(edges) + 0.25 * covariance).real
+    expected = plain @ np.linalg.inv(root) * np.sqrt(0.75 * mean)
+    np.testing.assert_allclose(edge_scale(values, "whitened").apply(values), expected, atol=1e-9)
+
+
+def test_whitening_of_independent_edges_changes_no_angle():
+    # All directions are alike: orthogonal columns of equal length give Σ = v I, and W = √s I.
+    values = scipy.linalg.hadamard(8)[:, 1:].astype(float)
+    found = edge_scale(values, "whitened").apply(values)
+    np.testing.assert_allclose(found / edge_scale(values).apply(values), np.sqrt(0.75))
+
+
+def test_whitening_keeps_untraced_rows_apart():
+    values = np.random.default_rng(1).normal(size=(30, 5))
+    holes = values.copy()
+    holes[3] = np.nan
+    found = edge_scale(holes, "whitened").apply(holes)
+    assert np.isnan(found[3]).all()
+    others = np.delete(values, 3, axis=0)
+    np.testing.assert_allclose(np.delete(found, 3, axis=0), edge_scale(others, "whitened").apply(others))

@@ -108,11 +108,12 @@ def _is_default(variant: Variant, trial: Trial) -> bool:
 METHOD, RUN = "anchors of one method", "unlearning seed"
 COUNT, COUNTS = "anchors a side", (5, 10, 20, 40, 75)
 USER, USERS = "probe users", (75, 150, 300, 600)
+EDGES = ("whitened", "standardised", "raw")
 SIMILARITIES = (
     Variant("similarity", "as published", similarity={"preset": "paper"}),
     Variant("similarity", "Jaccard", similarity={"measure": "jaccard"}),
     Variant("similarity", "Hamming", similarity={"measure": "hamming"}),
-    Variant("similarity", "raw edges", similarity={"edges": "raw"}),
+    *(Variant("similarity", f"{name} edges", similarity={"edges": name}) for name in EDGES),
     Variant("similarity", "to the mean anchor circuit", similarity={"reference": "mean"}),
     Variant("similarity", "clamped cosine", similarity={"cosine_range": "clamped"}),
 )
