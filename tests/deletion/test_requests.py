@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,10 +101,27 @@ CELLS = st.text(max_size=12) | st.sampled_from(
     ["1", "=1+1", "../x", "R-1", "2026-01-01", '"', ",", "\n", "\0"]
 )
 HEADERS = st.sampled_from(["user_id", "user_id,reference", "user_id,from,to", "item_id;user_id", "{", "x"])
-FILES = st.binary(max_size=60) | st.builds(
-    lambda header, rows: (header + "\n" + "\n".join(",".join(r) for r in rows)).encode("utf-8", "replace"),
-    HEADERS,
-    st.lists(st.lists(CELLS, max_size=4), max_size=5),
+ROWS = st.lists(st.lists(CELLS, max_size=4), max_size=5)
+WHOLE = st.lists(st.tuples(CELLS, CELLS, st.sampled_from(["", "R-1", "R-2", "../x"])), min_size=1, max_size=5)
+FILES = (
+    st.binary(max_size=60)
+    | st.builds(
+        lambda header, rows: "\n".join([header, *map(",".join, rows)]).encode("utf-8", "replace"),
+        HEADERS,
+        ROWS,
+    )
+    | WHOLE.map(
+        lambda rows: (
+            pd.DataFrame(rows, columns=["user_id", "item_id", "reference"])
+            .to_csv(index=False)
+            .encode("utf-8", "replace")
+        )
+    )
+    | WHOLE.map(
+        lambda rows: "\n".join(
+            json.dumps(dict(zip(("user_id", "item_id", "reference"), r, strict=True))) for r in rows
+        ).encode()
+    )
 )
 
 
