@@ -174,15 +174,15 @@ def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: 
 
 
 def tell_others(dataset: str, standing: Standing, orders: Orders) -> None:
-    """Say how many other models of the data set will be removed, because the deleted are in them too."""
+    """Say how many other models of the data set may go, because the deleted are in them too."""
     others = 0
     for manifest in paths.models().glob("*/manifest.json"):
         if manifest.parent.resolve() != standing.keys.model.resolve():
             others += read_json(manifest).get("data") == dataset
     if others:
         orders.listener.say(
-            f"Warning: {others} other models of '{dataset}' in {paths.models()} were trained with what is "
-            "erased, and will be removed with it."
+            f"Warning: there are {others} other models of '{dataset}' in {paths.models()}; those that know "
+            "what is erased will be removed with it."
         )
 
 

@@ -22,6 +22,7 @@ class Plan:
         reason: why the first goes first, in words.
         users, interactions: how much goes.
         trained: interactions of these that the model was trained on.
+        cold_items: items that nobody has afterwards.
         hard: users that are hard.
         residual: mean ``predicted_residual`` of the users who have one; None: unknown.
         cost: sentence on the first method's cost.
@@ -34,6 +35,7 @@ class Plan:
     users: int
     interactions: int
     trained: int
+    cold_items: int
     hard: int
     residual: float | None
     cost: str

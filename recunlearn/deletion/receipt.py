@@ -50,7 +50,12 @@ def make_receipt(row: Row, job: Job, previous: str, keys: KeyRing) -> dict[str, 
         "requested_at": row.requested_at,
         "received_at": row.received_at,
         "issued_at": now(),
-        "job": {"name": job.name, "requests": f["requests"], "users": f["plan"]["users"]},
+        "job": {
+            "name": job.name,
+            "requests": f["requests"],
+            "users": f["plan"]["users"],
+            "scores": f["scores"],
+        },
         "data": {"before": f["before"]["data_hash"], "after": f["after"]["data_hash"]},
         "interactions": {k: f["plan"][k] for k in ("interactions", "trained")},
         "model": {

@@ -173,6 +173,7 @@ def make_plan(work: Work, scores: Mapping[str, UserScore]) -> Plan:
         users=len(work.users),
         interactions=len(work.data) - len(work.after),
         trained=work.trained,
+        cold_items=len(work.data.items) - len(work.after.items),
         hard=sum(is_hard(s, work.orders.policy.plan) for s in scores.values()),
         residual=mean_residual(scores),
         cost=cost,

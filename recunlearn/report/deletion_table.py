@@ -48,6 +48,10 @@ def draw_plan(console: Console, plan: Any) -> None:
     grid.add_column(overflow="fold")
     erased = f"{plan.users:,} users, {plan.interactions:,} interactions ({plan.trained:,} of them trained on)"
     grid.add_row("erased", erased)
+    if plan.cold_items:
+        grid.add_row(
+            "cold", f"{plan.cold_items:,} items that nobody has afterwards; they are no longer ranked"
+        )
     grid.add_row("method", Text(f"{', then '.join(plan.methods)}: {plan.reason}"))
     grid.add_row("cost", Text(plan.cost or "none"))
     grid.add_row("time", _time(plan.seconds, plan.retrain_seconds))
@@ -103,6 +107,10 @@ def _draw_job(console: Console, job: Any) -> None:
     console.print(table)
     if "share_left" in figures:
         console.print(f"share left {figures['share_left']:.2f} (0 as a stranger, 1 nothing forgotten)")
+    if f["scores"] != "none":
+        console.print(
+            Text(f"scores {f['scores']}, drift since they were made {f['drift']['since_scores']:.3f}")
+        )
     seconds = f["seconds"].get("total")
     console.print(Text(f"model    {f['after']['folder']}  ({seconds} s in all)"), soft_wrap=True)
 

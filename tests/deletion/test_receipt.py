@@ -19,6 +19,7 @@ def facts(weights="w1"):
     """Facts of a job that is purged."""
     return {
         "requests": 1,
+        "scores": "reused",
         "before": {"data_hash": "d0", "weights_hash": "w0"},
         "after": {"data_hash": "d1", "weights_hash": weights, "model": "BPR"},
         "plan": {"interactions": 3, "trained": 2, "users": 1},
