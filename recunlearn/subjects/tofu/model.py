@@ -1,9 +1,10 @@
 """Language models of transformers: from a folder, a GGUF file, the hub, or new from a configuration."""
 
+import io
 import os
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,8 @@ def load_model(source: str, *, online: bool = False) -> tuple[nn.Module, Any]:
         from transformers import AutoModelForCausalLM
 
         try:
-            found = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+            with redirect_stderr(io.StringIO()):  # the reader of GGUF files has a progress bar of its own
+                found = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
         except MemoryError:
             raise
         except Exception as error:  # whatever the readers of the many formats raise
