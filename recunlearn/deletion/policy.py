@@ -13,10 +13,10 @@ EXACT = ("retrain", "RecEraser")
 
 GENTLE: dict[str, dict[str, Any]] = {
     "GradAscent": {"learning_rate": 1e-4, "looked": 200},
-    "GradDiff": {"learning_rate": 3e-4, "looked": 200},
-    "NPO": {"learning_rate": 3e-4, "looked": 200},
+    "GradDiff": {"learning_rate": 3e-4, "gamma": 0.125, "looked": 200},
+    "NPO": {"learning_rate": 3e-4, "gamma": 0.125, "looked": 200},
     "SimNPO": {"learning_rate": 1e-3, "looked": 200},
-    "UNDIAL": {"learning_rate": 3e-4, "looked": 200},
+    "UNDIAL": {"learning_rate": 3e-4, "gamma": 0.125, "looked": 200},
 }
 """Requests are small: lower rates than the methods' own; more of a user's samples decide when to stop."""
 
