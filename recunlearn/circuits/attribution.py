@@ -113,6 +113,8 @@ class EdgeAttribution:
         self.modules = traced_modules(plan, self.model)
         self.shared = False
         """Whether two segments share an operation: what autograd saved of it is then kept for both."""
+        self.curved = False
+        """Whether a factorisation machine reads something that leaves its straight line."""
         self._means: dict[str, Tensor] = {}
         self._heads: dict[int, Tensor] = {}
         self._tables = Tables(self.model)
@@ -209,7 +211,7 @@ class EdgeAttribution:
         *,
         cut: bool = False,
         until: frozenset[int] | None = None,
-        whole: int | None = None,
+        whole: bool = False,
     ) -> Pass:
         """Run the metric along the plan (:func:`recunlearn.circuits.sweep.replay`)."""
         return replay(

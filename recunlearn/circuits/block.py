@@ -1,11 +1,13 @@
 """The tiles of one block of samples: all path points of some samples in one pass, and what is kept of it."""
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from recunlearn.circuits.checks import check_shapes
+from recunlearn.circuits.field_pairs import pair_products
 from recunlearn.circuits.heads import edges_by_head, flows_by_head, head_terms
 from recunlearn.circuits.path import Path
 from recunlearn.circuits.sweep import Pass, edge_gradients, known
@@ -13,6 +15,9 @@ from recunlearn.subjects.contract import Batch
 
 if TYPE_CHECKING:
     from recunlearn.circuits.attribution import EdgeAttribution, Lines
+
+STRAIGHT = 1e-4
+"""Largest relative distance from a straight line that is rounding error."""
 
 
 class Block:
@@ -53,10 +58,14 @@ class Block:
         n_steps = len(self.path.alphas)
         given = {i: self.on_path(i, rows) for i in self.lines.starts}
         samples = rows.stop - rows.start
-        whole = samples if self.lines.low is not None and self.plan.has_whole_sinks else None
-        run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True, whole=whole)
-        check_shapes(self.plan, [run.pairs.get(i, leaf) for i, leaf in enumerate(run.leaves)])
-        moves = self._moves(run, rows)
+        run = self.engine.replay(self.batch[rows].tile(n_steps), given, cut=True, whole=self._keeps_whole())
+        pairs = {i: Pairs.of(fields, self.path, samples) for i, fields in run.fields.items()}
+        if self.lines.low is None and not all(p.straight for p in pairs.values()):
+            self.engine.curved = True
+            self._sweep(rows)
+            return
+        check_shapes(self.plan, [pairs[i].end if i in pairs else z for i, z in enumerate(run.leaves)])
+        moves = self._moves(run, pairs, rows)
         weights = self.path.tiled_weights(samples)
         speeds: dict[int, Tensor] = {}
         stopped: dict[int, Tensor] = {}
@@ -67,7 +76,9 @@ class Block:
             if move is None and self.plan.components[u].by_head:
                 self.edges[rows, self.plan.columns[u, v, h]] = self._flow_by_head(u, run, steps)
                 continue
-            if move is None:
+            if move is None and u in pairs:
+                total = pairs[u].along(steps)
+            elif move is None:
                 if u not in speeds:
                     speeds[u] = _differences(known(run.leaves[u]).detach().view_as(steps))
                 total = torch.sum(steps * speeds[u], 0).mul_((n_steps - 1) / 2)
@@ -79,7 +90,7 @@ class Block:
                 if self.plan.components[u].by_head:
                     self.edges[rows, self.plan.columns[u, v, h]] = edges_by_head(move, summed)
                     continue
-                total = (summed.unsqueeze(-1) if u in run.pairs else summed) * move
+                total = (summed.unsqueeze(-1) if u in pairs else summed) * move
             self.edges[rows, self.plan.columns[u, v, h]] = self.plan.components[u].group(total)
         for v, flow in stopped.items():
             torch.sum(flow.view(n_steps, -1, *flow.shape[1:]), 0, out=self.stopped[v][rows])
@@ -99,7 +110,12 @@ class Block:
             return end[:1].expand(len(end) * len(self.path.alphas), *end.shape[1:])
         return self.path.points(self.lines.starts[i][rows], end)
 
-    def _moves(self, run: Pass, rows: slice) -> list[Tensor | None]:
+    def _keeps_whole(self) -> bool:
+        """Whether factorisation machines need not be written as pairs at every point of the path."""
+        known_ends = self.lines.low is not None or not self.engine.curved
+        return self.plan.has_whole_sinks and bool(self.plan.field_pairs) and known_ends
+
+    def _moves(self, run: Pass, pairs: "dict[int, Pairs]", rows: slice) -> list[Tensor | None]:
         """z(1) - z(0) of every component, None where the score takes its speed; keeps the metric's ends."""
         samples, low = rows.stop - rows.start, self.lines.low
         value = run.value.detach()
@@ -115,7 +131,7 @@ class Block:
                 change = run.inputs[i][-samples:] - low.inputs[i][rows]
                 found.append(head_terms(self.engine.head_weights(i, change.shape[-1]), change))
             else:
-                end = run.pairs[i] if i in run.pairs else known(leaf).detach()[-samples:]
+                end = pairs[i].end if i in pairs else known(leaf).detach()[-samples:]
                 found.append(end - known(low.leaves[i])[rows])
         return found
 
@@ -139,6 +155,46 @@ class Block:
                     self.edges[:, self.plan.columns[u, v, h]] = grouped
                     if u in self.stopped:
                         self.stopped[u] += g
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """A factorisation machine's pairs along a straight line of its fields: z(a) = z(0) + a c1 + a^2 c2.
+
+    Args:
+        end: z(1), ``[B, pairs, 1]``.
+        first, second: c1 and c2; None where the path does not start at the baseline.
+        slopes: ``[n_steps]`` b with :func:`speed` equal to c1 + b c2.
+        straight: whether the fields do lie on a straight line.
+    """
+
+    end: Tensor
+    first: Tensor | None
+    second: Tensor | None
+    slopes: Tensor
+    straight: bool
+
+    @staticmethod
+    def of(fields: Tensor, path: Path, samples: int) -> "Pairs":
+        """From the fields at all points, step-major: ``[n_steps * B, F, d]``."""
+        end, slopes = pair_products(fields[-samples:]), 2 * path.alphas
+        if not path.starts_at_baseline:
+            return Pairs(end, None, None, slopes, True)
+        slopes = slopes.clone()
+        slopes[0], slopes[-1] = path.alphas[1], 2 - path.alphas[1]  # one-sided differences at the ends
+        steps = fields.view(len(slopes), samples, *fields.shape[1:])
+        second = pair_products(steps[-1] - steps[0])
+        middle = len(slopes) // 2
+        line = torch.lerp(steps[0], steps[-1], path.alphas[middle])
+        straight = torch.allclose(steps[middle], line, rtol=STRAIGHT, atol=STRAIGHT * float(line.abs().max()))
+        return Pairs(end, end - pair_products(steps[0]) - second, second, slopes, straight)
+
+    def along(self, steps: Tensor) -> Tensor:
+        """Sum over the points of gradient times speed: gradient of the sum ``[n_steps, B, 1]``."""
+        by_slope = torch.tensordot(self.slopes, steps, 1)
+        return torch.sum(steps, 0).unsqueeze(-1) * known(self.first) + by_slope.unsqueeze(-1) * known(
+            self.second
+        )
 
 
 def speed(z: Tensor) -> Tensor:

@@ -26,8 +26,8 @@ GATHERED = "rows"
 OnLookup = Callable[[int, Tensor, Tensor | InputRows, Callable[[], Tensor]], Tensor]
 OnProduct = Callable[[int, str, list[Tensor], Tensor], Tensor]
 OnModule = Callable[..., Tensor]
-"""Called with path, number of the call, output, and what is to be kept beside it: the pairs of the last rows
-of a machine left whole, or the input of a layer over heads."""
+"""Called with path, number of the call, output, and what is to be kept beside it: the input of a machine left
+whole, or of a layer over heads."""
 
 
 class Meeting(TorchFunctionMode):
@@ -152,7 +152,7 @@ def intercepted(
     pairs: Mapping[str, int] | None = None,
     *,
     direct: bool = False,
-    whole: int | None = None,
+    whole: bool = False,
     heads: Container[str] = (),
 ) -> Iterator["Meeting"]:
     """Run a forward pass with the three callbacks in place.
@@ -163,8 +163,8 @@ def intercepted(
         pairs: factorisation machines among the modules -> number of their fields: met is what
             :func:`recunlearn.circuits.field_pairs.pair_products` makes of their input.
         direct: an earlier pass met no computed table and no input rows: they are not looked for.
-        whole: leave factorisation machines whole; the pairs of the last ``whole`` rows alone are computed and
-            handed over beside the output (all pairs have one gradient, that of their sum).
+        whole: leave factorisation machines whole; their input is handed over beside the output (all pairs
+            have one gradient, that of their sum).
         heads: modules whose input is handed over beside the output.
     """
     calls: Counter[str] = Counter()
@@ -175,8 +175,8 @@ def intercepted(
             call = calls[name]
             calls[name] += 1
             if name in fields and is_pairwise(inputs[0], output, fields[name]):
-                if whole is not None:
-                    return on_module(name, call, output, pair_products(inputs[0][-whole:].detach()))
+                if whole:
+                    return on_module(name, call, output, inputs[0].detach())
                 return on_module(name, call, pair_products(inputs[0])).sum(1)
             if name in heads:
                 return on_module(name, call, output, inputs[0].detach())

@@ -39,16 +39,15 @@ class Pass:
     """One replayed forward pass.
 
     ``before`` and ``leaves`` hold, per component, the tensor before the cut and the leaf that took its place
-    (the same tensor when nothing was cut); ``value`` is the metric ``[N]``. ``pairs`` holds the pairs of
-    fields of the last rows where a factorisation machine was left whole; ``inputs`` what layers over heads
-    read.
+    (the same tensor when nothing was cut); ``value`` is the metric ``[N]``. ``fields`` holds what
+    factorisation machines read that were left whole, ``inputs`` what layers over heads read.
     """
 
     before: list[Tensor | None]
     leaves: list[Tensor | None]
     lookups: dict[int, Lookup] = field(default_factory=dict)
     value: Tensor = field(default_factory=lambda: torch.empty(0))
-    pairs: dict[int, Tensor] = field(default_factory=dict)
+    fields: dict[int, Tensor] = field(default_factory=dict)
     inputs: dict[int, Tensor] = field(default_factory=dict)
 
     def take(self, v: int) -> Tensor | None:
@@ -70,7 +69,7 @@ def replay(
     modules: dict[str, nn.Module] | None = None,
     until: frozenset[int] | None = None,
     tables: Tables | None = None,
-    whole: int | None = None,
+    whole: bool = False,
 ) -> Pass:
     """Run the metric once along the plan.
 
@@ -81,7 +80,7 @@ def replay(
         modules: the modules of the plan by path, where they were already looked up.
         until: components after which the pass may stop; the rest, and the value, stay unknown.
         tables: what earlier passes computed from the parameters alone; None: computed anew.
-        whole: leave factorisation machines whole but for the pairs of this many last rows.
+        whole: leave factorisation machines whole.
 
     Raises:
         TraceError: the pass does not meet the components of the plan.
@@ -121,7 +120,7 @@ def replay(
     def on_module(name: str, call: int, output: Tensor, beside: Tensor | None = None) -> Tensor:
         i = plan.modules[name].get(call)
         if i is not None and beside is not None:
-            (run.inputs if name in plan.by_head else run.pairs)[i] = beside
+            (run.inputs if name in plan.by_head else run.fields)[i] = beside
         return output if i is None else keep(i, given.get(i, output))
 
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}

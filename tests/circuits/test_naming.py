@@ -8,6 +8,7 @@ from nets import neumf, score
 from torch import Tensor, nn
 
 from recunlearn.circuits.attribution import EdgeAttribution
+from recunlearn.circuits.block import Block
 from recunlearn.circuits.discovery import discover
 from recunlearn.circuits.field_pairs import pair_labels, pair_products
 from recunlearn.circuits.naming import Seen, names_for, table_name
@@ -238,6 +239,36 @@ def tiny_fm(summed: bool) -> tuple[TinyFM, Batch, ModuleSubject]:
     model = TinyFM(summed).double()
     subject = ModuleSubject(model, lambda m, b: m(b.columns["rows"]), hints)
     return model, Batch({"rows": rows}, torch.arange(4)), subject
+
+
+class Bent(TinyFM):
+    """The fields leave their straight line before the machine reads them."""
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.sigmoid(self.fm(torch.tanh(3 * self.fields(rows))).sum(1))
+
+
+class Straight(TinyFM):
+    def forward(self, rows: Tensor) -> Tensor:
+        return torch.sigmoid(2 * self.fm(self.fields(rows)).sum(1))
+
+
+@pytest.mark.parametrize(("kind", "curved"), [(Straight, False), (Bent, True)])
+@pytest.mark.parametrize("method", ["eap-ig", "conductance"])
+@pytest.mark.parametrize("steps", [2, 3, 9])
+def test_a_machine_left_whole_gives_the_edges_of_its_pairs(monkeypatch, kind, curved, method, steps):
+    torch.manual_seed(0)
+    hints = PlanHints(fields={"fields": NAMES}, order=NAMES, pairs=("fm",))
+    rows = torch.tensor([[0, 3, 6], [1, 4, 7], [2, 5, 8], [0, 4, 8]])
+    batch = Batch({"rows": rows}, torch.arange(4))
+    subject = ModuleSubject(kind(True).double(), lambda m, b: m(b.columns["rows"]), hints)
+    plan = discover(subject, batch, groups=1)
+    engine = EdgeAttribution(subject, plan, baseline="mean")
+    found = engine.attribute(batch, n_steps=steps, method=method)
+    assert engine.curved == (curved and method == "conductance" and steps > 2)
+    monkeypatch.setattr(Block, "_keeps_whole", lambda self: False)
+    pairs = EdgeAttribution(subject, plan, baseline="mean").attribute(batch, n_steps=steps, method=method)
+    torch.testing.assert_close(found, pairs, rtol=0, atol=1e-13)
 
 
 def test_a_factorisation_machine_is_split_into_pairs():
