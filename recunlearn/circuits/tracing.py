@@ -21,6 +21,8 @@ from recunlearn.subjects.contract import Batch, IntArray, Subject
 
 TILE_BYTES = 48 * 2**20
 """Memory of one tile's components: about what fits a core's share of the last-level cache."""
+GPU_SHARE = 40
+"""A tile's components get this part of a GPU's free memory: ten times as much is kept beside them."""
 Advance = Callable[[int], None]
 
 
@@ -66,11 +68,12 @@ def tracer(subject: Subject, settings: CircuitSettings, seed: int = 0) -> Tracer
     plan = discover(
         subject, first, groups=settings.groups, granularity=settings.granularity, sinks=settings.sinks
     )
-    chunk, large = chunk_size(plan, settings.steps), tile_bytes(plan, settings.steps) > TILE_BYTES
+    on_cpu = all(p.device.type == "cpu" for p in subject.model.parameters())
+    room = {} if on_cpu else {"tile": max(TILE_BYTES, torch.cuda.mem_get_info()[0] // GPU_SHARE)}
+    chunk, large = chunk_size(plan, settings.steps, **room), tile_bytes(plan, settings.steps) > TILE_BYTES
     tried = EdgeAttribution(subject, plan, baseline=settings.baseline, seed=seed)
     check_trust(tried, first, settings.steps, large=large)
     engine = _engine_class(settings.path)(subject, plan, baseline=settings.baseline, seed=seed)
-    on_cpu = all(p.device.type == "cpu" for p in subject.model.parameters())
     workers = (os.cpu_count() or 1) if on_cpu else 1
     return Tracer(subject, settings, engine, settings.internal_batch or chunk, workers)
 
@@ -83,10 +86,10 @@ def _engine_class(path: str) -> type[EdgeAttribution]:
     return CaptumEdgeAttribution
 
 
-def chunk_size(plan: ComponentPlan, steps: int) -> int:
-    """Samples whose whole path fits :data:`TILE_BYTES` (16 to 4,096); 1 where not even one does."""
+def chunk_size(plan: ComponentPlan, steps: int, tile: int = TILE_BYTES) -> int:
+    """Samples whose whole path fits ``tile`` bytes: 16 to 4,096, or what fits where one alone is large."""
     each = tile_bytes(plan, steps)
-    return 1 if each > TILE_BYTES else int(np.clip(TILE_BYTES // each, 16, 4096))
+    return max(1, tile // each) if each > TILE_BYTES else int(np.clip(tile // each, 16, 4096))
 
 
 def tile_bytes(plan: ComponentPlan, steps: int) -> int:

@@ -1,4 +1,4 @@
-"""Unlearning methods on a language model: their losses know nothing of texts, none of their code is copied."""
+"""Unlearning methods on a language model: their losses know nothing of texts, their code is not copied."""
 
 import copy
 

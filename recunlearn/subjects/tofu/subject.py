@@ -81,7 +81,9 @@ class LanguageSubject:
     ) -> Iterator[Batch]:
         """Every row of ``entities`` once, entity by entity, filled up to the longest of its batch."""
         chosen = np.arange(len(self.entities)) if entities is None else np.asarray(entities, dtype=np.int64)
-        return self.samples.batches(self.samples.rows(chosen, per_entity, seed), batch_size)
+        device = next(self.model.parameters()).device
+        for batch in self.samples.batches(self.samples.rows(chosen, per_entity, seed), batch_size):
+            yield batch.to(device)
 
     def draw(
         self, entities: IntArray, size: int, generator: torch.Generator, *, negatives: bool = False
