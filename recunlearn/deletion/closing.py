@@ -8,9 +8,10 @@ from typing import Any
 from recunlearn.data.catalogue import data_hash
 from recunlearn.data.tombstones import erase
 from recunlearn.deletion import states
-from recunlearn.deletion.ledger import Job, Ledger
+from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.purge import purge
 from recunlearn.deletion.receipt import make_receipt, receipt_hash, receipt_path
+from recunlearn.deletion.rows import Job
 from recunlearn.deletion.standing import drop_scores_of, jobs_folder
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.foundation.store import atomic_file, explain_os_errors, write_json

@@ -14,9 +14,10 @@ from recunlearn.deletion import states
 from recunlearn.deletion.closing import close_all, erase_and_purge, job_folder, remove_stale
 from recunlearn.deletion.drift import advice, drift_after, drift_before
 from recunlearn.deletion.intake import check_known
-from recunlearn.deletion.ledger import Job, Ledger, Row
+from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.plan import Plan
 from recunlearn.deletion.request import Request
+from recunlearn.deletion.rows import Job, Row
 from recunlearn.deletion.stages import (
     Orders,
     Work,
@@ -99,7 +100,8 @@ def delete_users(
         while rows := ledger.rows(settings.dataset, state=states.RECEIVED)[: batch or None]:
             fine = _still_there(rows, ledger, outcome)
             if fine:
-                standing = standing_model(ledger, settings, None if outcome.jobs else checkpoint)
+                standing = standing_model(ledger, settings, checkpoint)
+                settings, checkpoint = standing.keys.settings, None
                 _carry_out(*_begin(ledger, standing, fine, orders), ledger, orders, outcome)
         return outcome
 

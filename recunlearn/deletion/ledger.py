@@ -1,10 +1,7 @@
 """The ledger: one row per request and per job, and a chain of events that shows any later change."""
 
-import json
-import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,44 +9,13 @@ from typing import Any
 from recunlearn.deletion import database, states
 from recunlearn.deletion.chain import Chain
 from recunlearn.deletion.request import Request
+from recunlearn.deletion.rows import Job, Row, job_of, row_of
 from recunlearn.deletion.signing import KeyRing, canonical
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import RecunlearnError, UsageError
 
 JOB_STATES = (states.SCORED, states.UNLEARNED, states.ESCALATED, states.VERIFIED, states.PURGED)
 """States of a job that is under way."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """A request as the ledger knows it; ``request`` is None once it is closed or refused."""
-
-    reference: str
-    dataset: str
-    who: str
-    scope: str
-    state: str
-    requested_at: str
-    received_at: str
-    closed_at: str
-    job: str
-    reason: str
-    receipt: str
-    request: Request | None = field(repr=False)
-
-    def plain(self) -> dict[str, str]:
-        """Everything but the ids."""
-        return {k: v for k, v in vars(self).items() if k != "request"}
-
-
-@dataclass(frozen=True)
-class Job:
-    """Requests that are unlearned together."""
-
-    name: str
-    dataset: str
-    state: str
-    facts: Mapping[str, Any]
 
 
 class Ledger:
@@ -122,7 +88,7 @@ class Ledger:
         found = self._base.execute(
             f"SELECT * FROM requests WHERE {where} ORDER BY number", tuple(wanted.values())
         )
-        return [_row(r) for r in found]
+        return [row_of(r) for r in found]
 
     def row(self, reference: str) -> Row:
         """One request.
@@ -141,7 +107,7 @@ class Ledger:
             "SELECT * FROM requests WHERE dataset = ? AND who = ? AND state = ? ORDER BY number LIMIT 1",
             (dataset, who, states.CLOSED),
         ).fetchone()
-        return None if found is None else _row(found)
+        return None if found is None else row_of(found)
 
     def refuse(self, reference: str, reason: str) -> None:
         """Close a request that cannot be carried out; its ids go."""
@@ -155,16 +121,16 @@ class Ledger:
             f"SELECT * FROM jobs WHERE dataset = ? AND state IN ({marks}) ORDER BY number LIMIT 1",
             (dataset, *JOB_STATES),
         ).fetchone()
-        return None if found is None else _job(found)
+        return None if found is None else job_of(found)
 
     def jobs(self, dataset: str) -> list[Job]:
         """All jobs of a data set, the oldest first."""
         found = self._base.execute("SELECT * FROM jobs WHERE dataset = ? ORDER BY number", (dataset,))
-        return [_job(r) for r in found]
+        return [job_of(r) for r in found]
 
     def job(self, name: str) -> Job:
         """One job by its name."""
-        return _job(self._base.execute("SELECT * FROM jobs WHERE name = ?", (name,)).fetchone())
+        return job_of(self._base.execute("SELECT * FROM jobs WHERE name = ?", (name,)).fetchone())
 
     def begin(self, dataset: str, references: Sequence[str], facts: Mapping[str, Any]) -> Job:
         """Make a job of received requests, which are then scored and planned."""
@@ -264,7 +230,7 @@ class Ledger:
     def find(self, reference: str) -> Row | None:
         """One request; None where there is none."""
         found = self._base.execute("SELECT * FROM requests WHERE reference = ?", (reference,)).fetchone()
-        return None if found is None else _row(found)
+        return None if found is None else row_of(found)
 
     def _enter(self, dataset: str, request: Request, who: str) -> None:
         self._base.execute(
@@ -325,17 +291,3 @@ def now() -> str:
 
 def _text(facts: Mapping[str, Any]) -> str:
     return canonical(dict(facts)).decode()
-
-
-def _row(found: sqlite3.Row) -> Row:
-    names = ("reference", "dataset", "who", "scope", "state", "requested_at", "received_at", "closed_at")
-    values = {n: found[n] for n in (*names, "job", "reason", "receipt")}
-    request = None
-    if found["user_id"] is not None or found["item_id"] is not None:
-        columns = ("reference", "user_id", "item_id", "since", "until", "requested_at")
-        request = Request(*(found[c] for c in columns))
-    return Row(**values, request=request)
-
-
-def _job(found: sqlite3.Row) -> Job:
-    return Job(found["name"], found["dataset"], found["state"], json.loads(found["facts"]))

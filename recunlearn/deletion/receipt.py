@@ -8,7 +8,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from recunlearn.deletion.ledger import Job, Ledger, Row, now
+from recunlearn.deletion.ledger import Ledger, now
+from recunlearn.deletion.rows import Job, Row
 from recunlearn.deletion.signing import KeyRing, canonical, holds
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.store import read_json

@@ -17,10 +17,10 @@ from recunlearn.data.splits import positives
 from recunlearn.data.tombstones import survivors
 from recunlearn.deletion.acceptance import Scales, violations
 from recunlearn.deletion.closing import MODELS
-from recunlearn.deletion.ledger import Job
 from recunlearn.deletion.plan import NOTHING, Plan, choose, is_hard, mean_residual
 from recunlearn.deletion.policy import EXACT, Policy
 from recunlearn.deletion.request import Request
+from recunlearn.deletion.rows import Job
 from recunlearn.deletion.standing import Standing, UserScore, model_facts
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.studies.losses import samples

@@ -61,8 +61,11 @@ def standing_model(ledger: Ledger, settings: ScoreSettings, named: Path | None) 
         UsageError: there is none.
         CheckpointError: it does not belong to the data as they are now.
     """
-    folder = named or _of_last_job(ledger, settings)
+    folder = named or _of_last_job(ledger, settings.dataset, settings.model)
     keys = keys_for(settings, folder)
+    if folder is None and not (keys.model / "manifest.json").is_file():
+        folder = _of_last_job(ledger, settings.dataset, None)
+        keys = keys_for(settings, folder)
     if not (keys.model / "manifest.json").is_file():
         raise UsageError(
             f"There is no trained {settings.model} of '{settings.dataset}' to delete from. Run first: "
@@ -71,10 +74,11 @@ def standing_model(ledger: Ledger, settings: ScoreSettings, named: Path | None) 
     return Standing(keys, folder)
 
 
-def _of_last_job(ledger: Ledger, settings: ScoreSettings) -> Path | None:
-    for job in reversed(ledger.jobs(settings.dataset)):
+def _of_last_job(ledger: Ledger, dataset: str, model: str | None) -> Path | None:
+    """What the last job made of a model (None: of any), while it is there."""
+    for job in reversed(ledger.jobs(dataset)):
         after = job.facts.get("after", {})
-        if job.state == states.CLOSED and after.get("model") == settings.model:
+        if job.state == states.CLOSED and model in (None, after["model"]):
             folder = Path(after["folder"])
             return folder if (folder / "manifest.json").is_file() else None
     return None

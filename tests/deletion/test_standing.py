@@ -66,3 +66,23 @@ def test_the_deleted_leave_the_scores_that_are_kept(asked):
     standing.drop_scores_of("shop", "BPR", ["a"])
     assert list(pd.read_parquet(standing.scores_file("shop", "BPR"))["user_id"]) == ["b", "c"]
     assert asked("a", "c", since=0.05)[0].keys() == {"c"}
+
+
+def test_the_last_job_is_gone_on_from_whatever_model_it_had(shop):
+    from recunlearn.deletion import states
+    from recunlearn.deletion.ledger import Ledger
+    from recunlearn.deletion.request import Request
+
+    made = keys_for(shop.settings).model
+    other = shop.settings.model_copy(update={"model": "LightGCN"})
+    with Ledger(Ledger.default_path(), shop.keys) as ledger:
+        with pytest.raises(UsageError, match="There is no trained LightGCN of 'shop'"):
+            standing.standing_model(ledger, other, None)
+        ledger.receive("shop", [Request("R-1", "a")])
+        job = ledger.begin("shop", ["R-1"], {})
+        for state in (states.UNLEARNED, states.VERIFIED, states.PURGED):
+            job = ledger.advance(job, state, {"after": {"model": "BPR", "folder": str(made)}})
+        ledger.close("R-1", "x")
+        ledger.finish(job, job.facts)
+        found = standing.standing_model(ledger, other, None)
+    assert (found.checkpoint, found.keys.settings.model) == (made, "BPR")
