@@ -51,8 +51,8 @@ class Whitening:
     factors: Array
 
     @staticmethod
-    def of(values: Array) -> "Whitening":
-        """From standardised edges of reference users, ``[n, E]``."""
+    def of(values: Array, shrinkage: float = SHRINKAGE) -> "Whitening":
+        """From standardised edges of reference users, ``[n, E]``; ``shrinkage``: s, above 0."""
         centred = values - values.mean(0)
         # The smaller of the two products of the matrix with itself has the same eigenvalues.
         small = centred.T @ centred if centred.shape[1] <= len(centred) else centred @ centred.T
@@ -62,7 +62,7 @@ class Whitening:
         if centred.shape[1] > len(centred):
             vectors = centred.T @ vectors / np.sqrt(eigenvalues * len(centred))
         mean = float(eigenvalues.sum()) / centred.shape[1]
-        return Whitening(vectors, (1 + (1 / SHRINKAGE - 1) * eigenvalues / mean) ** -0.5 - 1)
+        return Whitening(vectors, (1 + (1 / shrinkage - 1) * eigenvalues / mean) ** -0.5 - 1)
 
     def apply(self, values: Array) -> Array:
         """``[n, E] -> [n, E]``; rows with NaN stay NaN."""
