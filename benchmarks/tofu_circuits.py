@@ -83,7 +83,7 @@ def main() -> None:
     began = time.process_time()
     plan = discover(subject, batch[:2], granularity="head")
     found = time.process_time() - began
-    engine = EdgeAttribution(subject, plan)
+    engine = EdgeAttribution(subject, plan, baseline=settings.circuits.baseline)
     sides: dict[str, Run] = {
         "bare": bare(subject, batch, asked.steps),
         "edges": lambda chunk: engine.attribute(batch, n_steps=asked.steps, internal_batch_size=chunk),
