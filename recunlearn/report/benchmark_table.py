@@ -8,18 +8,15 @@ from typing import Any
 
 import pandas as pd
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from recunlearn.report.grid import GAP, NONE, Grid, markdown, number
+from recunlearn.report.grid import draw as draw_grid
 from recunlearn.studies.benchmark.budget import Budget
 from recunlearn.studies.benchmark.table import BASELINES, MAIN, PAPER, Contrast
 
 DIGITS = {"UE": 1, "clip": 1, "set": 2, "n.m.": 1, "resid.": 2, "over": 2, "s": 2}
 DEFAULT_DIGITS = 3
-LARGE = 100
-GAP = 1
-"""Blanks between columns in the terminal."""
-NONE = "–"
 MEANINGS = {
     "UE": "100 · mean max(0, 1 − |share left|) over measurable users: 100 as forgotten as by retraining",
     "clip": "the same with over-forgetting not counted, as in the paper",
@@ -35,23 +32,6 @@ MEANINGS = {
     "s": "seconds of unlearning",
     "cost": "those seconds over those of retraining the model without the set",
 }
-
-
-@dataclass(frozen=True)
-class Grid:
-    """One printed table.
-
-    Args:
-        title: above it.
-        head: names of the columns; the first ``left`` of them hold text.
-        rows: cells.
-        left: columns of text.
-    """
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    left: int = 1
 
 
 @dataclass(frozen=True)
@@ -160,13 +140,6 @@ def _flags(told: Told) -> Iterator[Grid]:
         yield Grid("Flags", ("model", "method", "flag", "cells"), tuple(rows), 3)
 
 
-def markdown(grid: Grid) -> str:
-    """Pipe table with a heading."""
-    rule = ["---"] * grid.left + ["---:"] * (len(grid.head) - grid.left)
-    lines = [f"## {grid.title}", _line(grid.head), _line(rule), *map(_line, grid.rows)]
-    return "\n".join(lines) + "\n"
-
-
 def page(told: Told) -> str:
     """Whole Markdown page: facts, tables and what the columns mean."""
     facts = "\n".join(f"- {name}: {text}" for name, text in told.facts.items())
@@ -192,20 +165,7 @@ def notes() -> str:
 def draw(console: Console, told: Told, saved: str) -> None:
     """Print the tables; where one is too wide for the terminal, without deviations."""
     for grid in map(partial(fitted, width=console.width), grids(told)):
-        console.print(Text(grid.title, style="bold cyan"))
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
-        for place, name in enumerate(grid.head):
-            last = place == len(grid.head) - 1
-            table.add_column(
-                name,
-                justify="left" if place < grid.left else "right",
-                overflow="fold",
-                no_wrap=not (last and place < grid.left),
-            )
-        for row in grid.rows:
-            table.add_row(*map(Text, row))
-        console.print(table)
-        console.print()
+        draw_grid(console, grid)
     console.print(Text(f"Saved in {saved}"))
 
 
@@ -216,18 +176,6 @@ def fitted(grid: Grid, width: int) -> Grid:
         return grid
     rows = tuple(tuple(cell.split(" ± ")[0] for cell in row) for row in grid.rows)
     return replace(grid, title=grid.title.replace("mean ± sd", "mean"), rows=rows)
-
-
-def number(value: float, digits: int) -> str:
-    """Fixed digits; a dash for no number; large ones without digits.
-
-    >>> number(0.12345, 2), number(float("nan"), 2), number(1234.5, 2), number(-0.001, 2)
-    ('0.12', '–', '1,234', '0.00')
-    """
-    if not math.isfinite(value):
-        return NONE
-    text = f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{digits}f}"
-    return text.replace("-", "−") if float(text.replace(",", "")) else text.removeprefix("-")
 
 
 def signed(value: float) -> str:
@@ -257,7 +205,3 @@ def _methods(rows: pd.DataFrame) -> list[str]:
         rows["method"].unique(),
         key=lambda m: (m in BASELINES, list(BASELINES).index(m) if m in BASELINES else 0),
     )
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(c.replace("|", "\\|") for c in cells) + " |"

@@ -9,6 +9,9 @@ from rich.table import Table
 from rich.text import Text
 
 NONE = "–"
+LARGE = 100
+GAP = 1
+"""Blanks between columns in the terminal."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +34,15 @@ class Grid:
 
 
 def number(value: float | None, digits: int = 2) -> str:
-    """Fixed digits with a true minus; a dash where there is no number."""
-    if value is None or math.isnan(value):
+    """Fixed digits with a true minus; a dash for no number; large ones without digits.
+
+    >>> number(0.12345), number(None), number(1234.5), number(-0.001)
+    ('0.12', '–', '1,234', '0.00')
+    """
+    if value is None or not math.isfinite(value):
         return NONE
-    return f"{value:.{digits}f}".replace("-", "−")
+    text = f"{value:,.0f}" if abs(value) >= LARGE else f"{value:.{digits}f}"
+    return text.replace("-", "−") if float(text.replace(",", "")) else text.removeprefix("-")
 
 
 def markdown(grid: Grid, level: int = 2) -> str:
@@ -56,9 +64,10 @@ def draw(console: Console, grid: Grid, colours: Mapping[str, str] | None = None)
     """Print it; ``colours``: styles of cells by their text."""
     console.print(Text(grid.title, style="bold cyan"))
     if grid.rows:
-        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+        table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, GAP, 0, 0))
         for place, name in enumerate(grid.head):
-            table.add_column(name, justify="left" if place < grid.left else "right", overflow="fold")
+            text = place < grid.left
+            table.add_column(name, justify="left" if text else "right", overflow="fold", no_wrap=not text)
         for row in grid.rows:
             table.add_row(*(Text(cell, style=(colours or {}).get(cell, "")) for cell in row))
         console.print(table)

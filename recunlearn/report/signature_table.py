@@ -2,14 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from recunlearn.difficulty.separation import AS_CLAIMED, CONSTANT, OPPOSITE, Association, Comparison
+from recunlearn.report.grid import Grid
+from recunlearn.report.grid import draw as draw_grid
+from recunlearn.report.grid import markdown as grid_markdown
 from recunlearn.studies.circuit_signatures import SignatureReport
 
 COLOURS = {AS_CLAIMED: "green", OPPOSITE: "red"}
@@ -23,16 +24,6 @@ LEGEND = (
 )
 
 
-@dataclass(frozen=True)
-class Grid:
-    """A titled table of texts; ``note`` stands in its place where there are no rows."""
-
-    title: str
-    headers: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
-
-
 def grids(report: SignatureReport) -> list[Grid]:
     """Every table of the report, in order."""
     found: list[Grid] = []
@@ -44,14 +35,14 @@ def grids(report: SignatureReport) -> list[Grid]:
 def _of_comparison(c: Comparison) -> list[Grid]:
     title = f"{c.title} ({c.n_easy} and {c.n_hard} users)"
     if c.reason:
-        return [Grid(title, (), (), c.reason)]
+        return [Grid(title, (), (), note=c.reason)]
     signatures = tuple(
         (
             s.title,
             s.claim,
+            s.verdict,
             *map(_number, (s.easy, s.hard)),
             *_effect(s.delta, s.low, s.high, s.p_holm),
-            s.verdict,
         )
         for s in c.signatures
     )
@@ -60,7 +51,7 @@ def _of_comparison(c: Comparison) -> list[Grid]:
     )
     edges = tuple((e.edge, _share(e.easy), _share(e.hard), _signed(e.delta), _p(e.p_holm)) for e in c.edges)
     return [
-        Grid(title, ("signature", "paper", "easy", "hard", "delta", "95 %", "p", "verdict"), signatures),
+        Grid(title, ("signature", "paper", "verdict", "easy", "hard", "delta", "95 %", "p"), signatures, 3),
         Grid("Mean overlap of pairs", ("measure", "in easy", "in hard", "between", "p apart"), overlap),
         Grid(
             f"Edges that separate best ({c.separating} with p < .05)",
@@ -76,7 +67,7 @@ def _of_associations(found: Sequence[Association]) -> Grid:
         for a in found
     )
     headers = ("against", "signature", "users", "rho", "partial", "95 %")
-    return Grid("Signatures of single users against their difficulty", headers, rows)
+    return Grid("Signatures of single users against their difficulty", headers, rows, 2)
 
 
 def facts(report: SignatureReport) -> str:
@@ -93,36 +84,16 @@ def facts(report: SignatureReport) -> str:
 def draw(console: Console, report: SignatureReport, folder: Path | None = None) -> None:
     """Print every table, the legend and one line about the run."""
     for grid in grids(report):
-        console.print(Text(grid.title, style="bold cyan"))
-        console.print(Text(grid.note, style="yellow") if grid.note else _table(grid))
-        console.print()
+        draw_grid(console, grid, COLOURS)
     console.print(Text(LEGEND, style="dim"))
     console.print(Text(facts(report)))
     if folder is not None:
         console.print(Text(f"saved in {folder}"))
 
 
-def _table(grid: Grid) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1, 0, 0))
-    for i, name in enumerate(grid.headers):
-        words = i == 0 or name in ("paper", "verdict", "signature")
-        table.add_column(name, justify="left" if words else "right", overflow="fold")
-    for row in grid.rows:
-        table.add_row(*(Text(cell, style=COLOURS.get(cell, "")) for cell in row))
-    return table
-
-
 def markdown(report: SignatureReport) -> str:
     """The same tables as Markdown."""
-    parts = [f"{facts(report)}."]
-    for grid in grids(report):
-        lines = [_line(grid.headers), _line(["---"] * len(grid.headers)), *map(_line, grid.rows)]
-        parts += [f"**{grid.title}**", grid.note or "\n".join(lines)]
-    return "\n\n".join(parts)
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"
+    return "\n".join([f"{facts(report)}.\n", *(grid_markdown(grid, level=3) for grid in grids(report))])
 
 
 def _number(value: float) -> str:
