@@ -58,9 +58,9 @@ class LimitSettings(Settings):
 class DriftSettings(Settings):
     """When what was computed before deletions no longer holds."""
 
-    rescore: float = Field(default=0.1, ge=0)
+    rescore: float = Field(default=0.3, ge=0)
     """Drift since the scores were made from which they are made anew."""
-    retrain: float = Field(default=0.2, ge=0)
+    retrain: float = Field(default=0.6, ge=0)
     """Drift since the last full training from which a retrain is advised."""
     deleted: float = Field(default=0.05, gt=0, le=1)
     """Share of the interactions deleted since the last full training from which a retrain is advised."""
@@ -69,7 +69,7 @@ class DriftSettings(Settings):
 class MeasureSettings(Settings):
     """How much is measured."""
 
-    users: int = Field(default=500, ge=10)
+    users: int = Field(default=300, ge=10)
     """Retained users whose ranking and loss are measured, a fixed sample."""
     drift_users: int = Field(default=100, ge=1)
     """Retained users whose scores of all items are compared."""

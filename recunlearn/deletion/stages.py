@@ -161,7 +161,7 @@ def make_plan(work: Work, scores: Mapping[str, UserScore]) -> Plan:
     cost: str
     seconds: float | None
     cost, seconds = "", 0.0
-    retraining = work.subject.epochs * epoch_seconds(work.subject)
+    retraining = work.subject.epochs * epoch_seconds(work.subject, steps=1)
     if methods[0] == "retrain":
         cost, seconds = "A training from the beginning without what is erased.", retraining
     elif methods[0] != NOTHING:

@@ -12,7 +12,7 @@ STEPS = 4
 """Training steps timed."""
 
 
-def epoch_seconds(subject: RecBoleSubject) -> float:
+def epoch_seconds(subject: RecBoleSubject, steps: int = STEPS) -> float:
     """Forward and backward pass over as many samples as an epoch has; the first step is not counted."""
     model = copy.deepcopy(subject.model)
     size = int(subject.bundle.config["train_batch_size"])
@@ -20,9 +20,9 @@ def epoch_seconds(subject: RecBoleSubject) -> float:
     generator = torch.Generator().manual_seed(0)
     everyone = np.flatnonzero(subject.n_samples() > 0).astype(np.int64)
     marks = []
-    for _ in range(1 + STEPS):
+    for _ in range(1 + steps):
         batch = subject.draw(everyone, size, generator, negatives=True)
         (-subject.log_likelihood(model, batch).mean()).backward()
         marks.append(time.perf_counter())
-    steps = -(-int(subject.n_samples().sum()) // size)
-    return (marks[-1] - marks[0]) / STEPS * steps
+    batches = -(-int(subject.n_samples().sum()) // size)
+    return (marks[-1] - marks[0]) / steps * batches
