@@ -48,8 +48,8 @@ def validate(
     named = "".join(f" --model {m}" for m in model or [])
     command = f"python cli.py validate --config {config}{named}" + (f" --seeds {seeds}" if seeds else "")
     with listening() as listener:
-        studies = run(settings, jobs=processes, listener=listener)
-    data = as_data(settings, studies, command)
+        whole = run(settings, jobs=processes, listener=listener)
+    data = as_data(settings, whole, command)
     told = {
         "command": f"`{command}`",
         "data set": settings.dataset,
@@ -57,7 +57,7 @@ def validate(
         "seeds": ", ".join(str(settings.seed + k) for k in range(settings.seeds)),
         "versions": ", ".join(f"{name} {value}" for name, value in data["versions"].items()),
     }
-    text = page(studies, told)
+    text = page(whole, told)
     export(folder, {"validity.json": data_text(data), "validity.md": text})
     if format_ == "json":
         typer.echo(data_text(data), nl=False)
@@ -66,4 +66,4 @@ def validate(
     else:
         from rich.console import Console
 
-        draw(Console(), studies, str(folder / "validity.md"))
+        draw(Console(), whole, str(folder / "validity.md"))

@@ -11,7 +11,16 @@ from recunlearn.difficulty.validity import Correlation
 from recunlearn.report.grid import NONE, Grid, number
 from recunlearn.report.grid import draw as draw_grid
 from recunlearn.report.grid import markdown as grid_markdown
-from recunlearn.studies.validity.results import BOTH, CIRCUITS, CUD, RESIDUAL, TRIVIAL, ModelStudy, Pair
+from recunlearn.studies.validity.results import (
+    BOTH,
+    CIRCUITS,
+    CUD,
+    RESIDUAL,
+    TRIVIAL,
+    ModelStudy,
+    Pair,
+    Study,
+)
 
 OWN = (CUD, RESIDUAL, CIRCUITS, BOTH, TRIVIAL)
 SHORT = {
@@ -158,9 +167,14 @@ def facts(study: ModelStudy) -> str:
     )
 
 
-def draw(console: Console, studies: Sequence[ModelStudy], saved: str) -> None:
+def _across(found: Mapping[str, Mapping[str, float]]) -> Grid:
+    rows = tuple((one, *(number(v) for v in others.values())) for one, others in found.items())
+    return Grid("CUD of one model against the increase in another", ("CUD of", *found), rows)
+
+
+def draw(console: Console, whole: Study, saved: str) -> None:
     """Print what matters most; the page has the rest."""
-    for study in studies:
+    for study in whole.models:
         console.print(Text(facts(study)))
         for grid in (_narrow(study), _groups(study)):
             draw_grid(console, grid)
@@ -180,8 +194,10 @@ def _narrow(study: ModelStudy) -> Grid:
     return Grid(f"{study.model}: scores against outcomes", tuple(head), tuple(rows))
 
 
-def page(studies: Sequence[ModelStudy], told: Mapping[str, str]) -> str:
+def page(whole: Study, told: Mapping[str, str]) -> str:
     """Whole Markdown page; ``told``: facts about the run by name."""
     lines = "\n".join(f"- {name}: {text}" for name, text in told.items())
-    tables = "\n".join(f"{facts(s)}.\n\n" + "\n".join(map(grid_markdown, grids(s))) for s in studies)
+    tables = "\n".join(f"{facts(s)}.\n\n" + "\n".join(map(grid_markdown, grids(s))) for s in whole.models)
+    if whole.across:
+        tables += "\n" + grid_markdown(_across(whole.across))
     return f"# Validity study\n{lines}\n\n{LEGEND}\n\n{tables}"

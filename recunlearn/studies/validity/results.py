@@ -64,3 +64,17 @@ class ModelStudy:
     relations: Mapping[str, float] = field(default_factory=dict)
     groups: Mapping[str, Pair] = field(default_factory=dict)
     calibration: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Study:
+    """A whole study.
+
+    Args:
+        models: what was found for each.
+        across: model of the score -> model of the outcome -> Spearman of CUD with the increase, mean over
+            methods, median over trainings.
+    """
+
+    models: Sequence[ModelStudy]
+    across: Mapping[str, Mapping[str, float]] = field(default_factory=dict)

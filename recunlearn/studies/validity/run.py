@@ -1,18 +1,22 @@
 """``validate``: a whole study, from a settings file to figures."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
+
+from recunlearn.difficulty.validity import correlations
 from recunlearn.foundation.store import atomic_file, to_json
 from recunlearn.studies.competitors.registry import find
 from recunlearn.studies.scoring import Listener
 from recunlearn.studies.validity.analysis import Seed, study
-from recunlearn.studies.validity.results import CUD, ModelStudy
+from recunlearn.studies.validity.results import CUD, ModelStudy, Study
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.tasks import bases, competitors, do_all, one_thread, others
 from recunlearn.studies.validity.trial import Trial
@@ -20,9 +24,7 @@ from recunlearn.studies.validity.variants import check_axes
 from recunlearn.subjects.recbole.names import family_of
 
 
-def validate(
-    settings: ValiditySettings, *, jobs: int = 1, listener: Listener | None = None
-) -> list[ModelStudy]:
+def validate(settings: ValiditySettings, *, jobs: int = 1, listener: Listener | None = None) -> Study:
     """Run a study: every user held out once, unlearned once by every method, in several trainings.
 
     Pieces are stored as they finish, shared with ``score-users`` where they are the same; a killed study goes
@@ -43,12 +45,38 @@ def validate(
     tasks = others(settings)
     do_all(settings, tasks, jobs, told.stage("Unlearning and competing scores", len(tasks)))
     counted = told.stage("Correlations", len(settings.models))
-    found = []
+    found: list[ModelStudy] = []
+    vectors: dict[str, list[Held]] = {}
     with one_thread():
         for model in settings.models:
-            found.append(study([Seed(Trial(settings, model, k)) for k in range(settings.seeds)]))
+            seeds = [Seed(Trial(settings, model, k)) for k in range(settings.seeds)]
+            found.append(study(seeds))
+            vectors[model] = [Held(s.cud, s.outcomes["increase"], s.folds.fold) for s in seeds]
             counted(1)
-    return found
+    return Study(found, across(vectors) if len(vectors) > 1 else {})
+
+
+class Held(NamedTuple):
+    """Held-out users of one training: CUD ``[n]``, increase by method ``[M, n]``, fold ``[n]``."""
+
+    cud: NDArray[np.float64]
+    increase: NDArray[np.float64]
+    fold: NDArray[np.int64]
+
+
+def across(vectors: Mapping[str, Sequence[Held]]) -> dict[str, dict[str, float]]:
+    """CUD of one model against the increase in another: is a user hard in all of them?"""
+
+    def rho(a: Held, b: Held) -> float:
+        return float(correlations(a.cud, b.increase, [], b.fold, draws=0).raw[0].mean())
+
+    return {
+        one: {
+            other: float(np.median([rho(a, b) for a, b in zip(of_one, of_other, strict=True)]))
+            for other, of_other in vectors.items()
+        }
+        for one, of_one in vectors.items()
+    }
 
 
 def check_names(settings: ValiditySettings) -> None:
@@ -60,13 +88,13 @@ def check_names(settings: ValiditySettings) -> None:
     check_axes(settings.variants)
 
 
-def as_data(settings: ValiditySettings, studies: Sequence[ModelStudy], command: str) -> dict[str, Any]:
+def as_data(settings: ValiditySettings, whole: Study, command: str) -> dict[str, Any]:
     """Dicts, lists and numbers for JSON; what has no number is None.
 
     The first model's ``results``, ``competitors`` and ``mean_partial_spearman`` (CUD against the increase
     with all trivial scores held fixed, mean over methods) stand at the top too.
     """
-    models = [_plain(asdict(study)) for study in studies]
+    models = [_plain(asdict(study)) for study in whole.models]
     top = models[0]
     return {
         "mean_partial_spearman": top["results"][CUD]["increase"]["partial"]["mean"],
@@ -78,6 +106,7 @@ def as_data(settings: ValiditySettings, studies: Sequence[ModelStudy], command: 
             for name in competitors(settings)
         },
         "models": models,
+        "across": _plain(dict(whole.across)),
         "settings": settings.model_dump(mode="json"),
         "command": command,
         "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "captum", "numpy", "scipy")},
