@@ -40,7 +40,7 @@ class Whitening:
 
     Σ is the covariance of standardised edges, v the mean of its diagonal, s = :data:`SHRINKAGE`: 1 − s of the
     way from Euclid's metric to Mahalanobis'. Symmetric, so that every column still belongs to its edge.
-    docs/decisions/0010-similarity.md says why.
+    docs/decisions/0011-similarity.md says why.
 
     Args:
         vectors: ``[E, r]`` eigenvectors of Σ with eigenvalues above 0.
