@@ -15,7 +15,7 @@ Mask = NDArray[np.bool_]
 CHUNK = 8192
 FLOOR = 1e-3
 """Share of the largest deviation that is added to every one, so that nearly constant edges stay small."""
-SHRINKAGE = 0.75
+SHRINKAGE = 0.9
 """Of the covariance of edges towards a multiple of the identity, before edges are decorrelated with it."""
 SMALLEST = 1e-12
 """Share of the largest eigenvalue below which one is rounding error."""

@@ -16,7 +16,7 @@ from recunlearn.subjects.recbole.same_data import check_same_data
 
 FORMAT = 2
 """Raised when the same settings would no longer make the same circuits and outcomes."""
-TABLE = 3
+TABLE = 4
 """Raised when the same circuits and outcomes would no longer make the same score table."""
 SEQUENTIAL_BATCH = 512
 """Interactions of an unlearning step of sequential models, where no number is asked for."""

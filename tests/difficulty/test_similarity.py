@@ -73,9 +73,9 @@ def test_whitening_is_the_inverse_root_of_the_shrunk_covariance(users, edges):
     plain = edge_scale(values).apply(values)
     covariance = np.cov(plain.T, bias=True)
     mean = np.trace(covariance) / edges
-    # (3/4 v I + 1/4 Σ)^(−1/2) · √(3/4 v), by scipy
-    root = scipy.linalg.sqrtm(0.75 * mean * np.eye(edges) + 0.25 * covariance).real
-    expected = plain @ np.linalg.inv(root) * np.sqrt(0.75 * mean)
+    # (.9 v I + .1 Σ)^(−1/2) · √(.9 v), by scipy
+    root = scipy.linalg.sqrtm(0.9 * mean * np.eye(edges) + 0.1 * covariance).real
+    expected = plain @ np.linalg.inv(root) * np.sqrt(0.9 * mean)
     np.testing.assert_allclose(edge_scale(values, "whitened").apply(values), expected, atol=1e-9)
 
 
@@ -83,7 +83,7 @@ def test_whitening_of_independent_edges_changes_no_angle():
     # All directions are alike: orthogonal columns of equal length give Σ = v I, and W = √s I.
     values = scipy.linalg.hadamard(8)[:, 1:].astype(float)
     found = edge_scale(values, "whitened").apply(values)
-    np.testing.assert_allclose(found / edge_scale(values).apply(values), np.sqrt(0.75))
+    np.testing.assert_allclose(found / edge_scale(values).apply(values), np.sqrt(0.9))
 
 
 def test_whitening_keeps_untraced_rows_apart():
