@@ -219,11 +219,15 @@ def _variants(seeds: Sequence[Seed]) -> list[VariantResult]:
 
 
 def _relations(seeds: Sequence[Seed]) -> dict[str, float]:
-    """Agreement of CUD with itself elsewhere, and with every competing score (high = hard)."""
-    found = {}
+    """Agreement of CUD and of outcomes with themselves elsewhere, and of CUD with every competing score."""
+    found: dict[str, float] = {}
     if len(seeds) > 1:
-        pairs = [np.stack([a.cud, b.cud]) for a, b in combinations(seeds, 2)]
-        found["cud between trainings"] = float(np.median([agreement(p, seeds[0].folds.fold) for p in pairs]))
+        vectors = {"cud": [s.cud for s in seeds]}
+        vectors |= {o: [s.outcomes[o].mean(0) for s in seeds] for o in seeds[0].outcomes}
+        for name, values in vectors.items():
+            pairs = [np.stack(pair) for pair in combinations(values, 2)]
+            alike = [agreement(p, seeds[0].folds.fold) for p in pairs]
+            found[f"{name} between trainings"] = float(np.median(alike))
     methods = seeds[0].trial.settings.anchors.methods
     for a, b in combinations(methods, 2):
         one, two = (Variant(METHOD, m, options={"methods": (m,)}) for m in (a, b))
