@@ -32,8 +32,8 @@ from recunlearn.subjects.contract import Subject
 
 LARGE_GAP = 0.05
 """Completeness gap above which a circuit is called doubtful."""
-WEAK_AGREEMENT = 0.5
-"""Kendall's W of the methods below which anchors are called doubtful."""
+WEAK_AGREEMENT = 0.8
+"""Kendall's W of the methods below which a score says little: docs/guide/trust.md."""
 OTHERS = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
 """Columns that CUD is compared with, by their default names."""
 Array = NDArray[np.floating[Any]]
@@ -227,8 +227,9 @@ def _warn_about_scores(circuits: Circuits, anchors: Anchors, who: str, say: Call
     w = anchors.agreement.get("kendall_w_methods")
     if w is not None and w < WEAK_AGREEMENT:
         say(
-            f"Warning: the unlearning methods hardly agree on who is hard (Kendall's W {w:.2f}). Raise "
-            "[anchors] seeds or pool, or name the one method that will be used."
+            f"Warning: the unlearning methods agree only partly on who is hard (Kendall's W {w:.2f} of 1): CUD "
+            "then says little that activity and popularity do not. Name the one method that will be used in "
+            "[anchors] methods, or go by the predicted residual."
         )
 
 
