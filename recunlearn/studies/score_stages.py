@@ -228,8 +228,8 @@ def _warn_about_scores(circuits: Circuits, anchors: Anchors, who: str, say: Call
     if w is not None and w < WEAK_AGREEMENT:
         say(
             f"Warning: the unlearning methods agree only partly on who is hard (Kendall's W {w:.2f} of 1): "
-            "CUD then says little that activity and popularity do not. Name the one method that will be used in "
-            "[anchors] methods, or go by the predicted residual."
+            "CUD then says little that activity and popularity do not. Name the one method that will be used "
+            "in [anchors] methods, or go by the predicted residual."
         )
 
 
