@@ -112,6 +112,10 @@ class Seed:
         table[known] = np.concatenate([columns[known], normal_scores(columns[known]).z], axis=1)
         return table
 
+    def places(self, entities: NDArray[np.str_]) -> IntArray:
+        """Rows of the given users: trainings and models have them in orders of their own."""
+        return rows_of(self.trial.subject.entities, entities)
+
     def against(
         self, name: str, score: Array, outcome: str, *, draws: int, users: IntArray | None = None
     ) -> Draws:
@@ -129,6 +133,16 @@ class Seed:
             fold = np.where(np.isin(np.arange(len(fold)), users), fold, -1)
         held = [v for k, v in self.controls.items() if k != name]
         return correlations(score, self.outcomes[outcome], held, fold, draws=draws, seed=self.trial.seed)
+
+
+def rows_of(own: NDArray[np.str_], wanted: NDArray[np.str_]) -> IntArray:
+    """Where ``wanted`` ids lie among ``own``: ``[len(wanted)]``.
+
+    >>> rows_of(np.array(["b", "a", "c"]), np.array(["a", "c"])).tolist()
+    [1, 2]
+    """
+    place = {entity: row for row, entity in enumerate(own.tolist())}
+    return np.array([place[entity] for entity in wanted.tolist()], dtype=np.int64)
 
 
 def study(seeds: Sequence[Seed]) -> ModelStudy:
@@ -222,10 +236,12 @@ def _relations(seeds: Sequence[Seed]) -> dict[str, float]:
     """Agreement of CUD and of outcomes with themselves elsewhere, and of CUD with every competing score."""
     found: dict[str, float] = {}
     if len(seeds) > 1:
+        order = seeds[0].trial.subject.entities
         vectors = {"cud": [s.cud for s in seeds]}
         vectors |= {o: [s.outcomes[o].mean(0) for s in seeds] for o in seeds[0].outcomes}
         for name, values in vectors.items():
-            pairs = [np.stack(pair) for pair in combinations(values, 2)]
+            aligned = [v[s.places(order)] for s, v in zip(seeds, values, strict=True)]
+            pairs = [np.stack(pair) for pair in combinations(aligned, 2)]
             alike = [agreement(p, seeds[0].folds.fold) for p in pairs]
             found[f"{name} between trainings"] = float(np.median(alike))
     methods = seeds[0].trial.settings.anchors.methods

@@ -15,7 +15,7 @@ from recunlearn.difficulty.validity import correlations
 from recunlearn.foundation.store import atomic_file, to_json
 from recunlearn.studies.competitors.registry import find
 from recunlearn.studies.scoring import Listener
-from recunlearn.studies.validity.analysis import Seed, study
+from recunlearn.studies.validity.analysis import Seed, rows_of, study
 from recunlearn.studies.validity.results import CUD, ModelStudy, Study
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.tasks import bases, competitors, do_all, one_thread, others
@@ -51,14 +51,17 @@ def validate(settings: ValiditySettings, *, jobs: int = 1, listener: Listener | 
         for model in settings.models:
             seeds = [Seed(Trial(settings, model, k)) for k in range(settings.seeds)]
             found.append(study(seeds))
-            vectors[model] = [Held(s.cud, s.outcomes["increase"], s.folds.fold) for s in seeds]
+            vectors[model] = [
+                Held(s.trial.subject.entities, s.cud, s.outcomes["increase"], s.folds.fold) for s in seeds
+            ]
             counted(1)
     return Study(found, across(vectors) if len(vectors) > 1 else {})
 
 
 class Held(NamedTuple):
-    """Held-out users of one training: CUD ``[n]``, increase by method ``[M, n]``, fold ``[n]``."""
+    """Held-out users of one training: ids and CUD ``[n]``, increase by method ``[M, n]``, fold ``[n]``."""
 
+    entities: NDArray[np.str_]
     cud: NDArray[np.float64]
     increase: NDArray[np.float64]
     fold: NDArray[np.int64]
@@ -68,7 +71,8 @@ def across(vectors: Mapping[str, Sequence[Held]]) -> dict[str, dict[str, float]]
     """CUD of one model against the increase in another: is a user hard in all of them?"""
 
     def rho(a: Held, b: Held) -> float:
-        return float(correlations(a.cud, b.increase, [], b.fold, draws=0).raw[0].mean())
+        cud = a.cud[rows_of(a.entities, b.entities)]
+        return float(correlations(cud, b.increase, [], b.fold, draws=0).raw[0].mean())
 
     return {
         one: {

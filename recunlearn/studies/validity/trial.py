@@ -57,7 +57,7 @@ class Trial:
 
     @cached_property
     def fold(self) -> IntArray:
-        """Fold of every user; the same users lie together in every training."""
+        """Fold of every user, by lot; each training has folds of its own."""
         return assign_folds(self.subject, self.settings.folds, self.settings.seed)
 
     def outcomes(self, number: int) -> FoldOutcomes:
