@@ -40,10 +40,11 @@ def benchmark(
     if dry_run:
         _dry(plan, processes, format_)
         return
-    _run(plan, processes, format_, f"python cli.py benchmark --config {config} --jobs {processes}")
+    run_plan(plan, processes, format_, f"python cli.py benchmark --config {config} --jobs {processes}")
 
 
-def _run(plan: Any, jobs: int, format_: str, command: str) -> None:
+def run_plan(plan: Any, jobs: int, format_: str, command: str) -> None:
+    """Run what is left of a plan, write its tables and print them."""
     from recunlearn.report.benchmark import told_of, write
     from recunlearn.report.benchmark_live import live
     from recunlearn.report.terminal import listening

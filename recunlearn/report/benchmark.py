@@ -16,7 +16,7 @@ from recunlearn.report.benchmark_table import Told, page
 from recunlearn.studies.benchmark.budget import Budget
 from recunlearn.studies.benchmark.collection import export, tidy
 from recunlearn.studies.benchmark.locks import read_plain
-from recunlearn.studies.benchmark.plan import PACKAGES, Plan
+from recunlearn.studies.benchmark.plan import Plan
 from recunlearn.studies.benchmark.table import contrasts, own_kinds, summary, unable
 
 TABLE, REPORT, FIGURES = "table.md", "report.html", "figures"
@@ -71,15 +71,16 @@ def _facts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     users = {int(r["figures"]["forget_users"]) for r in results if "figures" in r}
     seconds = sum(r["seconds"] for r in results)
     matched = "matched" if settings.matched else "unmatched"
+    attacked = f"; {settings.membership} for membership" if settings.membership else ""
     return {
         "data set": settings.dataset,
         "models": ", ".join(plan.models),
-        "forget sets": f"{settings.fraction:.1%} of the users ({', '.join(map(str, sorted(users)))}), "
-        f"interaction counts {matched}",
+        "forget sets": f"{settings.fraction:.1%} of the {plan.words.entities} "
+        f"({', '.join(map(str, sorted(users)))}), counts of {plan.words.samples} {matched}",
         "seeds": ", ".join(map(str, seeds)),
-        "references": f"{settings.references} retrained models a set; {settings.membership} for membership",
+        "references": f"{settings.references} retrained models a set{attacked}",
         "cells": f"{len(results)}, {seconds / 60:.1f} minutes in all without references and budgets",
-        "versions": ", ".join(f"{name} {version(name)}" for name in PACKAGES),
+        "versions": ", ".join(f"{name} {version(name)}" for name in plan.packages),
         "identity": plan.identity,
     }
 

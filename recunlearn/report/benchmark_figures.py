@@ -16,6 +16,11 @@ SHOWN = ("easy", "random", "hard")
 COLOURS = ("#1f6fb4", "#d9822b", "#3a9a5b", "#b5426b", "#7a5fb0", "#222222", "#a0862c", "#2a9d9d", "#c0504d")
 OF_SET = {"easy": "#3a9a5b", "random": "#7f7f7f", "hard": "#b5426b"}
 GREY = "#7f7f7f"
+QUALITIES = {"NDCG@10": "NDCG@10 of the users that stay", "AUC": "AUC of the users that stay"} | {
+    "utility": "model utility",
+    "kept": "probability of kept answers",
+}
+"""Columns of quality, the first one that is there is drawn, and what the axis says."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +44,9 @@ class Points:
 
 
 def quality_column(summary: pd.DataFrame) -> str:
-    """Column of recommendation quality: NDCG@10, or AUC for models on labelled rows."""
-    return "NDCG@10" if "NDCG@10" in set(summary["column"]) else "AUC"
+    """Column of quality: NDCG@10, AUC for models on labelled rows, model utility of language models."""
+    there = set(summary["column"])
+    return next((name for name in QUALITIES if name in there), next(iter(QUALITIES)))
 
 
 def trade_off(summary: pd.DataFrame, model: str) -> Points:
@@ -131,7 +137,7 @@ def _draw_trade_off(axes: Any, points: Points, quality: str) -> None:
     axes.set_xlim(-2, 102)
     axes.margins(y=0.15)
     axes.set_xlabel("UE (100: as forgotten as by retraining)")
-    axes.set_ylabel(f"{quality} of the users that stay")
+    axes.set_ylabel(QUALITIES[quality])
     axes.set_title(points.model)
     axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
 

@@ -29,6 +29,15 @@ MEANINGS = {
     "NDCG@10": "test part of the users that stay",
     "AUC": "test part of the users that stay",
     "MIA": "AUC of membership inference on the forgotten; the aim is the retrained reference's value",
+    "quality": "forget quality: p of a KS test between truth ratios of this and of the retrained models; "
+    "high: not told apart",
+    "utility": "model utility: harmonic mean of probability, ROUGE-L and truth on kept rows, real authors "
+    "and world facts",
+    "kept": "probability of the answers of kept rows, a token",
+    "extract": "extraction strength: share of a forgotten answer that follows from the rest of it",
+    "exact": "exact memorisation: share of the forgotten answers' tokens that are the likeliest ones",
+    "min-k": "AUC of membership inference by min-k against rows that no model saw; the aim is the retrained "
+    "reference's value",
     "s": "seconds of unlearning",
     "cost": "those seconds over those of retraining the model without the set",
 }

@@ -92,7 +92,7 @@ class Yardstick:
         for number, one in enumerate(self.retrained):
             others = [m for i, m in enumerate(self.retrained) if i != number]
             share = _share(self.original, one, others, "loss")
-            found.append(_effectiveness(share, ""))
+            found.append(effectiveness(share, ""))
         return {name: mean(np.array([figures[name] for figures in found])) for name in found[0]}
 
     def _evaluation(self, after: Measured) -> Evaluation:
@@ -143,18 +143,10 @@ class Yardstick:
             reasons[f"ue{suffix}"] = NO_VECTORS
             return np.full(len(self.setting.forget), np.nan)
         share = _share(self.original, after, self.retrained, kind)
-        figures |= _effectiveness(share, suffix)
+        figures |= effectiveness(share, suffix)
         losses = np.stack([getattr(m, kind) for m in self.retrained])
         before, now = getattr(self.original, kind), getattr(after, kind)
-        left, error = f.set_share_left(before, now, losses)
-        figures |= {
-            f"set_share_left{suffix}": left,
-            f"set_share_left_error{suffix}": error,
-            f"loss/original{suffix}": mean(before),
-            f"loss/unlearned{suffix}": mean(now),
-            f"loss/retrained{suffix}": mean(losses),
-            f"noise{suffix}": retraining_noise(losses),
-        }
+        figures |= loss_figures(before, now, losses, suffix)
         if np.isnan(share).all():
             reasons[f"ue{suffix}"] = NO_GAP
         return share
@@ -234,7 +226,21 @@ def _share(before: Measured, after: Measured, retrained: Sequence[Measured], kin
     return f.share_left(getattr(before, kind), getattr(after, kind), losses, retraining_noise(losses))
 
 
-def _effectiveness(share: Array, suffix: str) -> dict[str, float]:
+def loss_figures(before: Array, now: Array, losses: Array, suffix: str = "") -> dict[str, float]:
+    """Share left of the set, mean losses and their noise: ``[n], [n], [R, n]``."""
+    left, error = f.set_share_left(before, now, losses)
+    return {
+        f"set_share_left{suffix}": left,
+        f"set_share_left_error{suffix}": error,
+        f"loss/original{suffix}": mean(before),
+        f"loss/unlearned{suffix}": mean(now),
+        f"loss/retrained{suffix}": mean(losses),
+        f"noise{suffix}": retraining_noise(losses),
+    }
+
+
+def effectiveness(share: Array, suffix: str) -> dict[str, float]:
+    """Figures of the share left by user."""
     return {
         f"ue{suffix}": f.unlearning_effectiveness(share),
         f"ue_clipped{suffix}": f.ue_clipped(share),

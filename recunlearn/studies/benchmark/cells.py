@@ -18,11 +18,18 @@ _MATERIAL: dict[str, Material] = {}
 """Of this process, by the identity of the plan."""
 
 
+def _material(plan: Plan) -> Material:
+    key = f"{plan.out}:{plan.identity}"
+    if key not in _MATERIAL:
+        _MATERIAL[key] = plan.material()
+    return _MATERIAL[key]
+
+
 def do(plan: Plan, task: Task) -> None:
     """Do one task; what it makes is stored."""
     if torch.get_num_threads() != 1:
         torch.set_num_threads(1)
-    material = _MATERIAL.setdefault(f"{plan.out}:{plan.identity}", Material(plan))
+    material = _material(plan)
     try:
         _DO[task.kind](material, task)
     except UsageError:

@@ -36,6 +36,9 @@ TUNING = "tuning"
 class Material:
     """Pieces of one benchmark; everything slow is stored, and several processes share what is stored.
 
+    What differs between recommenders and language models are the methods ``_first``, ``_loaded``,
+    ``_values``, ``_membership`` and ``_yardstick``.
+
     Args:
         plan: whose models are trained and whose sets are drawn already.
     """
@@ -130,9 +133,13 @@ class Material:
             n: np.sort(np.array([place[u] for u in s.entities], dtype=np.int64)) for n, s in found.items()
         }
 
-    def _subject(self, model: str, seed: int) -> RecBoleSubject:
+    def _first(self, model: str) -> Any:
+        """Subject with the model of the first seed, as it is stored."""
         keys = self.plan.keys(model)
-        base = load_subject(keys.model, load_interactions(keys.settings.dataset), device="cpu")
+        return load_subject(keys.model, load_interactions(keys.settings.dataset), device="cpu")
+
+    def _subject(self, model: str, seed: int) -> Any:
+        base = self._first(model)
         if seed == self.plan.settings.seed:
             return base
         found, key, _ = self._stored_model(base, NOBODY, seed)
@@ -147,9 +154,7 @@ class Material:
         found, _, seconds = self._stored_model(base, self.forget(model, set_name), seed)
         return found, seconds
 
-    def _stored_model(
-        self, base: RecBoleSubject, forget: IntArray, seed: int
-    ) -> tuple[nn.Module, str, float]:
+    def _stored_model(self, base: Any, forget: IntArray, seed: int) -> tuple[nn.Module, str, float]:
         key = content_hash(dict(base.describe()), base.entities[forget], seed)
         path = paths.cache() / "benchmark" / "models" / f"{key}.safetensors"
 
@@ -159,8 +164,12 @@ class Material:
             write_state(path, dict(model.state_dict()), time.perf_counter() - began)
 
         state, seconds = once(path, read_state, train)
+        return self._loaded(base, forget, state).eval(), key, seconds
+
+    def _loaded(self, base: Any, forget: IntArray, state: Mapping[str, Any]) -> nn.Module:
+        """Model with stored weights, trained without ``forget``."""
         owner, _ = base.pairs()
-        return base.load_on(~np.isin(owner, forget), state).eval(), key, seconds
+        return base.load_on(~np.isin(owner, forget), dict(state))
 
     def _membership(self, model: str) -> References | None:
         if not self.plan.settings.membership:
@@ -202,7 +211,7 @@ class Material:
         with locked(folder):
             return self._made(method).original(self.subject(model, seed), seed=seed, folder=folder)
 
-    def _yardstick(self, model: str, seed: int, set_name: str, own: str = "") -> Yardstick:
+    def _yardstick(self, model: str, seed: int, set_name: str, own: str = "") -> Any:
         """Original and retrained models measured on a set; those of a method's own kind where it has one."""
         subject, numbers = self.subject(model, seed), range(self.plan.settings.references)
         if own:

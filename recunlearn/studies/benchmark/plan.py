@@ -5,17 +5,21 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from recunlearn.data.catalogue import data_hash, load_interactions
 from recunlearn.difficulty.forget_sets import check_strata
 from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.foundation.settings import Settings, make_settings
 from recunlearn.foundation.store import content_hash
-from recunlearn.studies.benchmark.settings import BenchmarkSettings, Grid
+from recunlearn.studies.benchmark.settings import BenchmarkSettings, Block
 from recunlearn.studies.keys import Keys, keys_for
+from recunlearn.subjects.contract import Words
 from recunlearn.unlearning.registry import find, known
 from recunlearn.unlearning.stepwise import LoopSettings
+
+if TYPE_CHECKING:
+    from recunlearn.studies.benchmark.material import Material
 
 FORMAT = 2
 """Raised when the same settings would no longer make the same table."""
@@ -69,28 +73,50 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """A benchmark and the folder of its results.
+    """A benchmark and the folder of its results; this one is of recommenders.
 
     Args:
         settings: names in them are known.
         out: folder of the results.
     """
 
-    settings: BenchmarkSettings
+    settings: Any
     out: Path
 
     @cached_property
     def identity(self) -> str:
         """Hash of everything that the table depends on."""
-        packages = {p: version(p) for p in PACKAGES}
-        return content_hash(
-            FORMAT, self.settings.model_dump(mode="json"), data_hash(self.settings.dataset), packages
-        )
+        packages = {p: version(p) for p in self.packages}
+        return content_hash(FORMAT, self.settings.model_dump(mode="json"), self.data_hash(), packages)
+
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """Packages whose versions the table depends on."""
+        return PACKAGES
+
+    @property
+    def words(self) -> Words:
+        """What sentences call those who are forgotten."""
+        return Words()
+
+    def data_hash(self) -> str:
+        """Content hash of the data."""
+        return data_hash(self.settings.dataset)
+
+    def material(self) -> "Material":
+        """What its cells are made of."""
+        from recunlearn.studies.benchmark.material import Material
+
+        return Material(self)
+
+    def names(self, block: Any) -> tuple[str, ...]:
+        """Models of a block of cells."""
+        return tuple(block.models)
 
     @cached_property
     def cells(self) -> tuple[Cell, ...]:
         """Every cell once: a model after the other, and all methods of one set together."""
-        found = {cell: None for grid in self.settings.grid for cell in _cells(grid, self.settings.seed)}
+        found = {cell: None for grid in self.settings.grid for cell in self._cells(grid)}
         models = {model: place for place, model in enumerate(self.models)}
         strata = {stratum: place for place, stratum in enumerate(self.strata)}
         methods = {method: place for place, method in enumerate(self.methods)}
@@ -100,7 +126,7 @@ class Plan:
     @cached_property
     def models(self) -> tuple[str, ...]:
         """Models, as they are named first."""
-        return tuple(dict.fromkeys(m for grid in self.settings.grid for m in grid.models))
+        return tuple(dict.fromkeys(m for grid in self.settings.grid for m in self.names(grid)))
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -136,6 +162,14 @@ class Plan:
         """Everything there is to do, what others wait for first."""
         return [task for model in self.models for task in _tasks(self, model)]
 
+    def _cells(self, block: Block) -> Iterator[Cell]:
+        for model in self.names(block):
+            for method in block.methods or known():
+                for stratum in block.sets:
+                    for draw in range(block.draws):
+                        for number in range(block.seeds):
+                            yield Cell(model, method, stratum, draw, self.settings.seed + number)
+
 
 def check_names(settings: BenchmarkSettings, where: str) -> None:
     """Refuse unknown models, methods, settings of methods, and sets, before anything is trained.
@@ -145,14 +179,7 @@ def check_names(settings: BenchmarkSettings, where: str) -> None:
     """
     for model in dict.fromkeys(m for grid in settings.grid for m in grid.models):
         keys_for(settings.scored(model))
-    for grid in settings.grid:
-        check_strata(grid.sets)
-        for method in grid.methods:
-            find(method)
-    for method, values in settings.methods.items():
-        kind = find(method).settings_type
-        make_settings(kind, values, f"[methods.{method}] of {where}")
-        _refuse_tuned(kind, values, f"[methods.{method}] of {where}")
+    check_methods(settings.grid, settings.methods, where)
     named = {m for grid in settings.grid for m in grid.models}
     for model in settings.models:
         if model not in named:
@@ -160,7 +187,19 @@ def check_names(settings: BenchmarkSettings, where: str) -> None:
                 f"[models.{model}] of {where} is of no model in a grid.{near_miss(model, named)} "
                 f"There: {', '.join(sorted(named))}."
             )
-    _check_fraction(settings, where)
+    check_fraction(settings.fraction, len(load_interactions(settings.dataset).users), "users", where)
+
+
+def check_methods(blocks: Sequence[Block], methods: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Refuse unknown sets, methods and settings of methods."""
+    for block in blocks:
+        check_strata(block.sets)
+        for method in block.methods:
+            find(method)
+    for method, values in methods.items():
+        kind = find(method).settings_type
+        make_settings(kind, dict(values), f"[methods.{method}] of {where}")
+        _refuse_tuned(kind, values, f"[methods.{method}] of {where}")
 
 
 def _refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -> None:
@@ -173,14 +212,13 @@ def _refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -
         )
 
 
-def _check_fraction(settings: BenchmarkSettings, where: str) -> None:
-    """Refuse sets of nobody, or of so many that none fits, before anything is trained."""
-    users = len(load_interactions(settings.dataset).users)
-    size = round(settings.fraction * users)
-    if not 1 <= size <= users // 2:
+def check_fraction(fraction: float, count: int, entities: str, where: str) -> None:
+    """Refuse sets of nobody, or of so many of ``count`` that none fits, before anything is trained."""
+    size = round(fraction * count)
+    if not 1 <= size <= count // 2:
         raise UsageError(
-            f"fraction = {settings.fraction:g} in {where} means sets of {size} of {users} users, but sets of "
-            f"1 to {users // 2} can be drawn."
+            f"fraction = {fraction:g} in {where} means sets of {size} of {count} {entities}, but sets of "
+            f"1 to {count // 2} can be drawn."
         )
 
 
@@ -193,15 +231,6 @@ def as_plain(cell: Cell) -> Mapping[str, Any]:
         "draw": cell.draw,
         "seed": cell.seed,
     }
-
-
-def _cells(grid: Grid, seed: int) -> Iterator[Cell]:
-    for model in grid.models:
-        for method in grid.methods or known():
-            for stratum in grid.sets:
-                for draw in range(grid.draws):
-                    for number in range(grid.seeds):
-                        yield Cell(model, method, stratum, draw, seed + number)
 
 
 def _tasks(plan: Plan, model: str) -> list[Task]:

@@ -14,8 +14,9 @@ from recunlearn.studies.benchmark.board import Board
 from recunlearn.studies.benchmark.cells import do, read_result
 from recunlearn.studies.benchmark.material import TUNING
 from recunlearn.studies.benchmark.plan import Plan
+from recunlearn.studies.columns import columns_in
 from recunlearn.studies.forget_sets import MANIFEST, candidates_of, export_sets, scores_facts
-from recunlearn.studies.scoring import Listener, check_folder, scored_users
+from recunlearn.studies.scoring import Listener, check_folder, scored
 from recunlearn.unlearning.shards.parallel import run_tasks
 
 CLAIM = "benchmark.json"
@@ -79,9 +80,12 @@ def draw_sets(plan: Plan, model: str, listener: Listener) -> None:
     if (folder / MANIFEST).is_file() and (folder / TUNING / MANIFEST).is_file():
         return
     settings = plan.settings
-    scores = scored_users(settings.scored(model), listener=listener)
-    candidates = candidates_of(scores.table, plan.keys(model))
-    facts = scores_facts(scores.table, scores.summary)
+    keys = plan.keys(model)
+    scores = scored(keys, listener)
+    columns = columns_in(scores.table)
+    table = columns.plain(scores.table)
+    candidates = candidates_of(table, keys)
+    facts = scores_facts(table, scores.summary)
     draw: dict[str, Any] = {"seed": settings.seed, "matched": settings.matched}
     strata = tuple(s for s in plan.strata if any(c.stratum == s for c in plan.of(model)))
     sets = forget_sets(candidates, settings.fraction, strata=strata, draws=plan.draws(model), **draw)
@@ -89,11 +93,11 @@ def draw_sets(plan: Plan, model: str, listener: Listener) -> None:
     (tuning,) = forget_sets(candidates, settings.fraction, strata=("random",), draws=1, **draw)
     if tuning.hash in {s.hash for s in sets}:
         raise RecunlearnError(
-            "The set that budgets are tuned on is one of the benchmarked ones: there are too few users to "
-            "draw from. Lower fraction, or name a larger data set."
+            "The set that budgets are tuned on is one of the benchmarked ones: there are too few "
+            f"{plan.words.entities} to draw from. Lower fraction, or name a larger data set."
         )
-    export_sets([tuning], folder / TUNING, facts, settings.fraction)
-    export_sets(sets, folder, facts, settings.fraction)
+    export_sets([tuning], folder / TUNING, facts, settings.fraction, columns)
+    export_sets(sets, folder, facts, settings.fraction, columns)
 
 
 def results(plan: Plan) -> list[dict[str, Any]]:

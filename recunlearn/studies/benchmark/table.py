@@ -22,16 +22,25 @@ MAIN = {
     "NDCG@10": "ndcg@10/retain/unlearned",
     "AUC": "auc/retain/unlearned",
     "MIA": "membership_auc/unlearned",
+    "quality": "forget_quality/unlearned",
+    "utility": "model_utility/unlearned",
+    "kept": "probability/retain/unlearned",
+    "extract": "extraction_strength/unlearned",
+    "exact": "exact_memorisation/unlearned",
+    "min-k": "membership_min_k/unlearned",
     "s": "cost/seconds",
     "cost": "cost/of_retraining",
 }
 """Column of the main table -> figure; a column without values is left out."""
+LANGUAGE = ("quality", "utility", "kept", "extract", "exact", "min-k")
+"""Columns that only language models have."""
 ORIGINAL, RETRAINED = "nothing done", "retrained reference"
 BASELINES = {
     ORIGINAL: {
         "NDCG@10": "ndcg@10/retain/original",
         "AUC": "auc/retain/original",
         "MIA": "membership_auc/original",
+        **{name: MAIN[name].replace("unlearned", "original") for name in LANGUAGE},
     },
     RETRAINED: {
         "UE": "retrained/ue",
@@ -42,6 +51,7 @@ BASELINES = {
         "NDCG@10": "ndcg@10/retain/retrained",
         "AUC": "auc/retain/retrained",
         "MIA": "membership_auc/retrained",
+        **{name: MAIN[name].replace("unlearned", "retrained") for name in LANGUAGE},
         "s": "cost/retraining_seconds",
     },
 }

@@ -69,6 +69,25 @@ class LanguageAnchorSettings(AnchorSettings):
     batch_size: int | None = Field(default=16, ge=1)
 
 
+class LanguageMetricSettings(Settings):
+    """What a model is asked beside its own rows; a name is TOFU's, or a file, with or without ``[:200]``."""
+
+    perturbed: tuple[str, ...] = ()
+    """Files with a paraphrased and several wrong answers to questions of the rows, for the truth ratio."""
+    real_authors: str | None = None
+    """File of questions that have nothing to do with the rows, with wrong answers."""
+    world_facts: str | None = None
+    """The same, of another kind."""
+    holdout: str | None = None
+    """File of rows like the forgotten ones that no model was trained on, for membership inference."""
+    retain: int = Field(400, ge=1)
+    """Most of the kept rows that are asked."""
+    written: int = Field(100, ge=0)
+    """Most rows of a kind whose answers the model writes, for ROUGE-L; 0: none."""
+    new_tokens: int = Field(200, ge=1)
+    """Most tokens of a written answer."""
+
+
 class LanguageSettings(Settings):
     """One run of ``tofu score``."""
 
