@@ -19,6 +19,7 @@ from recunlearn.studies.losses import entity_losses, samples
 from recunlearn.studies.methods import REGISTRY, Method, find
 from recunlearn.studies.pieces import Arrays, Pieces
 from recunlearn.studies.pool import draw_pool, rest_of
+from recunlearn.studies.probe_warnings import warn_unreached, warn_weak
 from recunlearn.studies.unlearn import BATCH, Budget, Trainer, calibrate, stopped
 from recunlearn.subjects.contract import Batch, IntArray, Subject
 from recunlearn.unlearning.goal import Goal
@@ -163,11 +164,11 @@ def probed(
     retrained = np.stack([piece["loss"] for piece in found])
     target = float(np.mean([piece["looked"][0] for piece in found]))
     noise = retraining_noise(retrained)
-    _warn_weak(say, before, retrained, noise, subject.words.entities)
+    warn_weak(say, before, retrained, noise, subject.words.entities)
     goal = Goal(study.looked, study.looked(subject.model), target, settings.most_steps)
     unlearned = _unlearn_all(study, methods, goal, found, tell)
     budgets = {name: [_budget(piece) for piece in runs] for name, runs in unlearned.items()}
-    _warn_unreached(say, budgets, settings)
+    warn_unreached(say, budgets, settings)
     outcomes = Outcomes(
         entities=subject.entities[study.pool],
         methods=settings.methods,
@@ -285,30 +286,6 @@ def _counter(progress: Progress | None, total: int) -> Callable[[str], None]:
             progress(what, done, total)
 
     return tell
-
-
-def _warn_weak(say: Say, before: Array, retrained: Array, noise: float, who: str) -> None:
-    gap = retrained.mean(0) - before
-    if gap.mean() <= 0:
-        say(
-            f"Warning: models retrained without the probed {who} know them no worse (mean loss "
-            f"{retrained.mean():.3f}) than the model itself ({before.mean():.3f}), so there is nothing to "
-            "unlearn and the scores mean little."
-        )
-    elif (share := float((gap < 2 * noise).mean())) > 0.5:
-        say(
-            f"Warning: for {share:.0%} of the probed {who} the loss that retraining adds is below twice its "
-            f"own noise ({noise:.3f}), so the scores rest on a weak signal."
-        )
-
-
-def _warn_unreached(say: Say, budgets: dict[str, list[Budget]], settings: AnchorSettings) -> None:
-    missed = [name for name, runs in budgets.items() if not all(run.reached for run in runs)]
-    if missed:
-        say(
-            f"Warning: {', '.join(missed)} did not bring the pool's loss to the retrained model's within "
-            f"{settings.most_steps} steps. Raise [anchors] most_steps, or leave the method out."
-        )
 
 
 def _record(settings: AnchorSettings, seed: int, budgets: dict[str, list[Budget]]) -> dict[str, object]:
