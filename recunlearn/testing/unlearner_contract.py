@@ -185,7 +185,7 @@ class UnlearnerContract:
 
     def test_refuses_to_forget_everybody(self, subject: Subject, unlearner: Unlearner) -> None:
         """Nothing would be left to keep."""
-        with pytest.raises(UsageError, match="All users with a training interaction are to be forgotten"):
+        with pytest.raises(UsageError, match="All users with training interactions are to be forgotten"):
             unlearner.unlearn(subject, np.arange(len(subject.entities)))
 
     def test_refuses_an_unknown_objective(

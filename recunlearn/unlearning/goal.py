@@ -65,17 +65,18 @@ def forget_goal(
     start = look(subject.model)
     end = look(subject.population_rows(subject.model, forget)) if target is None else target
     if not end > start:
-        raise UsageError(_no_way(start, target))
+        raise UsageError(_no_way(start, target, subject.words.entities))
     return Goal(look, start, end, most)
 
 
-def _no_way(start: float, target: float | None) -> str:
+def _no_way(start: float, target: float | None, who: str) -> str:
     if target is not None:
-        return f"target must be above {start:.4f}, the loss of the users to forget now, but got {target}."
+        return f"target must be above {start:.4f}, the loss of the {who} to forget now, but got {target}."
+    known = " (models without user vectors know users by their history only)" if who == "users" else ""
     return (
-        f"The users to forget have a mean loss of {start:.4f}, no lower than strangers have (models without "
-        "user vectors know users by their history only), so it does not tell when to stop. Give a loss to "
-        "stop at (target = ...), or a fixed number of steps (until = 'steps')."
+        f"The {who} to forget have a mean loss of {start:.4f}, no lower than strangers have{known}, so it "
+        "does not tell when to stop. Give a loss to stop at (target = ...), or a fixed number of steps "
+        "(until = 'steps')."
     )
 
 

@@ -15,22 +15,26 @@ def checked(subject: Subject, forget: IntArray) -> IntArray:
         UsageError: none, all, a row that does not exist, or nobody with a training sample.
     """
     rows: IntArray = np.unique(np.asarray(forget, dtype=np.int64))
-    count = len(subject.entities)
+    count, who = len(subject.entities), subject.words
     if not len(rows):
-        raise UsageError("The forget set is empty: nothing is to be forgotten. Name one user or more.")
+        raise UsageError(
+            f"The forget set is empty: nothing is to be forgotten. Name one {who.entity} or more."
+        )
     if rows[0] < 0 or rows[-1] >= count:
         wrong = int(rows[0] if rows[0] < 0 else rows[-1])
-        raise UsageError(f"Rows of users to forget must be between 0 and {count - 1}, but got {wrong}.")
+        raise UsageError(
+            f"Numbers of {who.entities} to forget must be between 0 and {count - 1}, but got {wrong}."
+        )
     samples = subject.n_samples()
     if not samples[rows].sum():
         raise UsageError(
-            f"None of the {len(rows)} users to forget has a training interaction, so the model never saw "
-            "them. Name others."
+            f"None of the {len(rows)} {who.entities} to forget has training {who.samples}, so the model "
+            "never saw them. Name others."
         )
     if not samples.sum() - samples[rows].sum():
         raise UsageError(
-            "All users with a training interaction are to be forgotten, so nothing is left to keep. Name "
-            "fewer users, or delete the model."
+            f"All {who.entities} with training {who.samples} are to be forgotten, so nothing is left to "
+            f"keep. Name fewer {who.entities}, or delete the model."
         )
     return rows
 

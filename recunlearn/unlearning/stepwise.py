@@ -112,13 +112,13 @@ class Stepwise(ABC):
         parameters, passes = _count(run.trained), self._passes(subject)
         teacher = self.teacher_steps(subject, forget)
         seconds = _seconds_a_step(run) * (run.steps + teacher)
-        interactions = int(subject.n_samples()[forget].sum())
+        samples, who = int(subject.n_samples()[forget].sum()), subject.words
         others = f" and {self.settings.batch_size:,} of the others" if self.retains() else ""
         before = f", after {teacher} steps for its teacher" if teacher else ""
         sentence = (
-            f"{self.name} forgets {len(forget):,} of {len(subject.entities):,} users ({interactions:,} "
-            f"interactions) in at most {run.steps} steps on {self.settings.batch_size:,} of these "
-            f"interactions{others}{before}, {passes:.1f} passes over the training data, and trains "
+            f"{self.name} forgets {len(forget):,} of {len(subject.entities):,} {who.entities} ({samples:,} "
+            f"{who.samples}) in at most {run.steps} steps on {self.settings.batch_size:,} of these "
+            f"{who.samples}{others}{before}, {passes:.1f} passes over the training data, and trains "
             f"{parameters:,} parameters: about {max(1, round(seconds))} s at most."
         )
         return Cost(sentence, parameters, run.steps, passes, seconds)

@@ -176,7 +176,7 @@ def test_mistakes_get_one_sentence(unlearn, arguments):
 LISTS = {
     "": (1, "holds no users"),
     "nobody\n": (2, "1 user of .* is not in the data set 'small': 'nobody'"),
-    "ALL": (2, "All users with a training interaction are to be forgotten"),
+    "ALL": (2, "All users with training interactions are to be forgotten"),
 }
 
 

@@ -11,6 +11,7 @@ pytest.importorskip("transformers")
 
 from tiny_language import settings_of, untrained
 
+from recunlearn.foundation.errors import UsageError
 from recunlearn.subjects.tofu.training import fit
 from recunlearn.unlearning.methods.undial import undial
 from recunlearn.unlearning.registry import make
@@ -78,3 +79,18 @@ def test_undial_averages_over_answer_tokens_alone(subject):
             10.0,
         )
     assert found.item() == pytest.approx(expected.item(), abs=1e-4)
+
+
+def test_sentences_speak_of_rows(subject):
+    method = make("GradDiff", {"batch_size": 4, "steps": 3, "until": "steps"})
+    assert "forgets 6 of 24 rows (6 answers) in at most 3 steps" in method.cost(subject, FORGET).sentence
+    assert "18 answers of the others" in make("retrain").cost(subject, FORGET).sentence
+    stranger = make("GradDiff", {"batch_size": 4, "steps": 3})
+    for forget, sentence in (
+        (FORGET[:0], "Name one row or more"),
+        (np.arange(24), "All rows with training answers are to be forgotten"),
+        (np.array([24]), "Numbers of rows to forget must be between 0 and 23"),
+        (FORGET, r"The rows to forget have a mean loss of [\d.]+, no lower than strangers have, so"),
+    ):
+        with pytest.raises(UsageError, match=sentence):
+            stranger.unlearn(subject, forget)

@@ -56,7 +56,7 @@ def test_users_without_interactions_cannot_be_forgotten():
     world = CheckerboardWorld(n_users=12, n_items=6, density=0.3, epochs=1)
     silent = np.flatnonzero(world.n_samples() == 0)
     assert len(silent)
-    with pytest.raises(UsageError, match=f"None of the {len(silent)} users to forget has a training"):
+    with pytest.raises(UsageError, match=f"None of the {len(silent)} users to forget has training"):
         checked(world, silent)
     # beside others they are no mistake
     first = int(np.flatnonzero(world.n_samples())[0])

@@ -42,8 +42,8 @@ class Retrain:
         forget = checked(subject, forget)
         parameters, left = _count(subject.model), _interactions(subject, forget)
         return Cost(
-            f"retrain trains {parameters:,} parameters anew on the {left:,} interactions of the others, "
-            "which takes as long as the first training did.",
+            f"retrain trains {parameters:,} parameters anew on the {left:,} {subject.words.samples} of the "
+            "others, which takes as long as the first training did.",
             parameters,
         )
 
