@@ -34,11 +34,15 @@ def explain_user(
         check_folder(out)
     with listening() as listener:
         found = explained_user(user, run.settings, checkpoint=run.checkpoint, listener=listener)
+    show(found, picture, out or default_folder(found.scores, run.checkpoint), format_)
+
+
+def show(found: Any, picture: str, folder: Path, format_: str) -> None:
+    """Write the picture into ``folder`` and print the rest."""
     file = None
     if picture != "none":
         from recunlearn.report.circuit_graph import save_picture
 
-        folder = out or default_folder(found.scores, run.checkpoint)
         # The rank and not the id: pictures are shared, and outlive the user's data.
         file = save_picture(found, folder / f"circuit-rank-{found.rank}-of-{found.scored}.{picture}")
     _print(found, format_, file)

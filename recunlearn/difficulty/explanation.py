@@ -149,30 +149,39 @@ def by_layer(graph: CircuitGraph, values: Array) -> dict[str, float]:
     return found
 
 
-def sentence(user: str, told: Explanation, graph: CircuitGraph, standing: Mapping[str, float | str]) -> str:
+def sentence(
+    user: str,
+    told: Explanation,
+    graph: CircuitGraph,
+    standing: Mapping[str, float | str],
+    words: tuple[str, str] = ("user", "users"),
+) -> str:
     """Say in plain words why a user has its score.
 
     Args:
         user: how the sentence calls the user, such as ``User 405``.
         standing: ``band``, ``below`` and ``above``: shares of the other users with a lower and a higher CUD.
+        words: what one user and several of them are called.
     """
     who = f"{user}, itself an anchor on the {told.side} side," if told.side else user
-    return f"{who} {_verdict(told.cud, standing)}: {_reason(told, graph, standing)}."
+    return f"{who} {_verdict(told.cud, standing, words)}: {_reason(told, graph, standing, words)}."
 
 
-def _verdict(cud: float, standing: Mapping[str, float | str]) -> str:
+def _verdict(cud: float, standing: Mapping[str, float | str], words: tuple[str, str]) -> str:
     level = {"easy": "is easy to unlearn", "hard": "is hard to unlearn"}
     easier = standing["band"] == "easy"
     share = float(standing["above" if easier else "below"])
     # Rounded down: never more users than there are.
-    many = "every other user" if share == 1 else f"{int(100 * share + 1e-9)} % of the other users"
+    many = f"every other {words[0]}" if share == 1 else f"{int(100 * share + 1e-9)} % of the other {words[1]}"
     rank = f"{'easier' if easier else 'harder'} than {many}"
     return f"{level.get(str(standing['band']), 'is of medium difficulty')} (CUD {cud:.2f}, {rank})"
 
 
-def _reason(told: Explanation, graph: CircuitGraph, standing: Mapping[str, float | str]) -> str:
+def _reason(
+    told: Explanation, graph: CircuitGraph, standing: Mapping[str, float | str], words: tuple[str, str]
+) -> str:
     if not told.compared[0].any():
-        average = "the average user's on" if told.standardised else "zero on"
+        average = f"the average {words[0]}'s on" if told.standardised else "zero on"
         return f"its circuit is {average} every edge, so it resembles neither the easy nor the hard anchors"
     if not told.contribution.any():
         return "no edge draws its circuit nearer to one side's anchors than to the other's"
@@ -188,7 +197,7 @@ def _reason(told: Explanation, graph: CircuitGraph, standing: Mapping[str, float
             f"its circuit is about as close to the hard anchors (similarity {told.s_hard:.2f}) as to the "
             f"easy ones ({told.s_easy:.2f}); {drawn}"
         )
-    against = ", but less so than that of most users" if standing["band"] == far else ""
+    against = ", but less so than that of most " + words[1] if standing["band"] == far else ""
     return (
         f"its circuit is closer to the {near} anchors (similarity {likeness[near]:.2f}) than to the {far} "
         f"ones ({likeness[far]:.2f}){against}, most of all in "

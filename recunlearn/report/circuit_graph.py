@@ -133,7 +133,7 @@ def draw(found: ExplainedUser) -> Figure:
     _write(figure, sheet, 0.27, title(found), fontsize=FONT + 4, weight="bold", va="center")
     _write(figure, sheet, 0.47, words, va="top", linespacing=1.35)
     _draw_circuits(figure, sheet, found, plan)
-    _legend(figure, found.graph, 1 - (sheet.words + sheet.circuits + 0.3) / sheet.height)
+    _legend(figure, found, 1 - (sheet.words + sheet.circuits + 0.3) / sheet.height)
     top = sheet.words + sheet.circuits + sheet.legend
     for k, (name, labels, values) in enumerate(below):
         left, room = k * width / 2, _room(labels)
@@ -158,7 +158,7 @@ def _write(figure: Figure, sheet: Sheet, top: float, text: str, left: float = 0.
 
 def _draw_circuits(figure: Figure, sheet: Sheet, found: ExplainedUser, plan: Layout) -> None:
     easy, hard = found.told.counts
-    names = ("This user", f"Mean of {easy} easy anchors", f"Mean of {hard} hard anchors")
+    names = (f"This {found.words['entity']}", f"Mean of {easy} easy anchors", f"Mean of {hard} hard anchors")
     slot = (sheet.width - 0.2) / sheet.across
     for k, (name, edges) in enumerate(zip(names, strokes(found.graph, found.told.strength), strict=True)):
         left = 0.2 + slot * (k % sheet.across) + (slot - 0.2 - sheet.panel[0]) / 2
@@ -171,7 +171,8 @@ def title(found: ExplainedUser) -> str:
     """Score, band, place among the users, model and data."""
     row, about = found.row, found.scores.summary
     return (
-        f"CUD {row['cud']:.2f}, {row['band']}, rank {found.rank:,} of {found.scored:,} users (1: hardest)  "
+        f"CUD {row['cud']:.2f}, {row['band']}, rank {found.rank:,} of {found.scored:,} "
+        f"{found.words['entities']} (1: hardest)  "
         f"({about['model']} on {about['dataset']})"
     )
 
@@ -226,10 +227,17 @@ def curve(points: NDArray[np.float64]) -> Curve:
     return Curve(np.array(vertices), codes)
 
 
-def _legend(figure: Figure, graph: CircuitGraph, y: float) -> None:
-    kinds = [k for k in ("source", "product", "module", "output") if k in graph.kinds]
+def _legend(figure: Figure, found: ExplainedUser, y: float) -> None:
+    kinds = [k for k in ("source", "product", "module", "output") if k in found.graph.kinds]
+    words = found.words
     entries: list[Any] = [
-        Line2D([], [], color=RAISES, linewidth=5, label="makes the user's items likelier"),
+        Line2D(
+            [],
+            [],
+            color=RAISES,
+            linewidth=5,
+            label=f"makes the {words['entity']}'s {words['samples']} likelier",
+        ),
         Line2D([], [], color=LOWERS, linewidth=5, label="less likely"),
         Line2D(
             [], [], color="#555555", linewidth=2, label="width, number: strength (change of log-likelihood)"

@@ -19,12 +19,12 @@ def as_data(found: ExplainedUser, picture: Path | None) -> dict[str, Any]:
     told, row = found.told, found.row
     order = told.strongest(len(found.edges))
     return {
-        "user_id": row["user_id"],
+        f"{found.words['entity']}_id": row["user_id"],
         "cud": row["cud"],
         "band": row["band"],
         "percentile": row["percentile"],
         "rank": found.rank,
-        "scored_users": found.scored,
+        f"scored_{found.words['entities']}": found.scored,
         "s_easy": told.s_easy,
         "s_hard": told.s_hard,
         "anchor": told.side,
@@ -38,7 +38,7 @@ def as_data(found: ExplainedUser, picture: Path | None) -> dict[str, Any]:
 
 
 def _edge(found: ExplainedUser, e: int) -> dict[str, Any]:
-    names = ("user", "easy", "hard")
+    names = (found.words["entity"], "easy", "hard")
     told = found.told
     return {
         "edge": found.edges[e],
@@ -82,7 +82,7 @@ def draw(console: Console, found: ExplainedUser, picture: Path | None) -> None:
 def _edges(found: ExplainedUser) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 1))
     table.add_column("edge", overflow="fold")
-    for name in ("user", "easy", "hard", "adds"):
+    for name in (found.words["entity"], "easy", "hard", "adds"):
         table.add_column(name, justify="right", no_wrap=True)
     for *cells, added in rows(found):
         table.add_row(*map(Text, cells), Text(added, style=COLOURS[added.startswith("+")]))
@@ -90,10 +90,10 @@ def _edges(found: ExplainedUser) -> Table:
 
 
 def _legend(found: ExplainedUser, rest: float) -> str:
-    told = found.told
-    unit = "standard deviations from the average user" if told.standardised else "strength of the edge"
+    told, who = found.told, found.words["entity"]
+    unit = f"standard deviations from the average {who}" if told.standardised else "strength of the edge"
     return (
-        f"user, easy, hard: {unit}, of this user and on average over the anchors; adds: to CUD, + towards "
+        f"{who}, easy, hard: {unit}, of this {who} and on average over the anchors; adds: to CUD, + towards "
         f"hard. CUD {told.cud:.3f} = {told.start:.3g} {told.contribution.sum():+.3f} over all "
         f"{len(found.edges)} edges ({rest:+.3f} by those not shown)"
     )

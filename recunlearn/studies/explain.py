@@ -1,7 +1,7 @@
 """``explain-user``: a stored run read back, or made, and one user's score taken apart."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,13 @@ from recunlearn.difficulty.explanation import Explanation, explain, sentence
 from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.foundation.records import CircuitGraph
 from recunlearn.foundation.settings import ScoreSettings
+from recunlearn.studies.columns import columns_in
+from recunlearn.studies.keys import Keys
 from recunlearn.studies.scoring import Listener, UserScores, is_stored
-from recunlearn.studies.stored import scored_run
+from recunlearn.studies.stored import ScoredRun, scored_run, stored_run
+
+USERS = {"entity": "user", "entities": "users", "samples": "items"}
+"""What is explained, where a summary does not say; ``samples`` are what becomes likelier."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +32,7 @@ class ExplainedUser:
         edges, graph: names of the edges, and what they join.
         sentence, sentence_without_id: the reason in plain words.
         scores: the run that the user belongs to.
+        words: what one of its kind, several of them and their samples are called.
     """
 
     row: Mapping[str, Any]
@@ -38,6 +44,7 @@ class ExplainedUser:
     sentence: str
     sentence_without_id: str
     scores: UserScores
+    words: Mapping[str, str] = field(default_factory=lambda: USERS)
 
 
 def explained_user(
@@ -52,20 +59,61 @@ def explained_user(
     if not is_stored(settings, checkpoint):
         _check_known(user, settings.dataset)  # before anything is trained
     run = scored_run(settings, checkpoint=checkpoint, listener=listener)
+    table = run.scores.table
+    if user not in set(table["user_id"][table["cud"].notna()]):
+        raise UsageError(_without_score(user, table, settings.dataset))
+    return _taken_apart(user, run)
+
+
+def explained_row(row: str, keys: Keys, listener: Listener | None = None) -> ExplainedUser:
+    """Explain the score of one row or author of a language model's data; see :func:`explained_user`.
+
+    Raises:
+        UsageError: the row is unknown, or has no score.
+        RecunlearnError: in one sentence, what to do.
+    """
+    what = keys.settings.entity
+    known = _rows(keys)
+    if row not in set(known):
+        raise UsageError(
+            f"There is no {what} '{row}' among the {len(known):,} of {keys.settings.dataset}, such as "
+            f"'{known[0]}'.{near_miss(row, known)}"
+        )
+    run = stored_run(keys, listener)
+    table = columns_in(run.scores.table).plain(run.scores.table)
+    if row not in set(table["user_id"][table["cud"].notna()]):
+        raise UsageError(
+            f"The {what} '{row}' has no score: it is the only anchor on its side, so there is nothing to "
+            f"compare it with. Raise count of [anchors], or name another {what}."
+        )
+    return _taken_apart(row, run)
+
+
+def _rows(keys: Keys) -> list[str]:
+    from recunlearn.subjects.tofu.data import read_rows
+
+    settings, place = keys.settings, keys.place or Path()
+    rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=keys.online)
+    found = rows.ids if settings.entity == "row" else rows.authors
+    return list(dict.fromkeys(found.tolist()))
+
+
+def _taken_apart(user: str, run: ScoredRun) -> ExplainedUser:
+    """Explanation of somebody who has a score."""
     scores, circuits = run.scores, run.circuits
-    scored = scores.table[scores.table["cud"].notna()].reset_index(drop=True)
-    place = scored.index[scored["user_id"] == user]
-    if not len(place):
-        raise UsageError(_without_score(user, scores.table, settings.dataset))
-    rank = int(place[0])
+    words = scores.summary.get("words", USERS)
+    table = columns_in(scores.table).plain(scores.table)
+    scored = table[table["cud"].notna()].reset_index(drop=True)
+    rank = int(scored.index[scored["user_id"] == user][0])
     row = {str(column): value for column, value in scored.iloc[rank].items()}
-    told = explain(circuits, run.anchors, user, settings.similarity)
+    told = explain(circuits, run.anchors, user, run.keys.settings.similarity)
     others = max(len(scored) - 1, 1)
     standing = {
         "band": row["band"],
         "below": float((scored["cud"] < row["cud"]).sum() / others),
         "above": float((scored["cud"] > row["cud"]).sum() / others),
     }
+    name, called = words["entity"], (words["entity"], words["entities"])
     return ExplainedUser(
         row=row,
         rank=rank + 1,
@@ -73,9 +121,10 @@ def explained_user(
         told=told,
         edges=circuits.edges,
         graph=run.graph,
-        sentence=sentence(f"User {user}", told, run.graph, standing),
-        sentence_without_id=sentence("This user", told, run.graph, standing),
+        sentence=sentence(f"{name.capitalize()} {user}", told, run.graph, standing, called),
+        sentence_without_id=sentence(f"This {name}", told, run.graph, standing, called),
         scores=scores,
+        words=words,
     )
 
 

@@ -11,7 +11,7 @@ from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.records import Anchors, CircuitGraph, Circuits, Outcomes, load_record
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.studies.keys import Keys, keys_for
-from recunlearn.studies.scoring import Listener, UserScores, scored_users
+from recunlearn.studies.scoring import Listener, UserScores, scored
 
 
 @dataclass(frozen=True)
@@ -40,9 +40,13 @@ def scored_run(
     Raises:
         RecunlearnError: in one sentence, what to do; stored circuits that hold no graph are named.
     """
+    return stored_run(keys_for(settings, checkpoint), listener)
+
+
+def stored_run(keys: Keys, listener: Listener | None = None) -> ScoredRun:
+    """Read a run from the store, whatever kind of model was scored: see :func:`scored_run`."""
     told = listener or Listener()
-    keys = keys_for(settings, checkpoint)
-    scores = scored_users(settings, checkpoint=checkpoint, listener=told)
+    scores = scored(keys, told)
     try:
         circuits, anchors = _read(keys)
     except RecunlearnError:
