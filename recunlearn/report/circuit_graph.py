@@ -19,6 +19,7 @@ from recunlearn.difficulty.explanation import KINDS, by_pair, figures
 from recunlearn.foundation.records import CircuitGraph
 from recunlearn.foundation.store import atomic_file
 from recunlearn.report.graph_layout import Box, Layout, layout
+from recunlearn.report.graph_merge import merged
 from recunlearn.studies.explain import ExplainedUser
 
 RAISES, LOWERS = "#0072B2", "#D55E00"
@@ -122,17 +123,18 @@ class Sheet:
 
 def draw(found: ExplainedUser) -> Figure:
     """Title and sentence, the three circuits, the legend, and the bars of what decides."""
-    plan, below = layout(found.graph), charts(found)
+    graph, kept = merged(found.graph)
+    plan, below = layout(graph), charts(found)
     panel = (plan.width * CHARACTER, plan.height * LINE)
     across = 3 if beside(*panel) else 1
     width = max(across * (panel[0] + 0.4) + 0.2, *(2 * (_room(labels) + BARS) for _, labels, _ in below))
     unbroken = found.sentence_without_id.replace(" -> ", "\N{NO-BREAK SPACE}->\N{NO-BREAK SPACE}")
-    words = textwrap.fill(unbroken, int(0.95 * width / CHARACTER))
+    words = textwrap.fill(unbroken + _left_out(found.graph, graph), int(0.95 * width / CHARACTER))
     sheet = Sheet(width, 0.55 + LINE * (words.count("\n") + 1), panel, across)
     figure = Figure(figsize=(width, sheet.height), facecolor="white")
     _write(figure, sheet, 0.27, title(found), fontsize=FONT + 4, weight="bold", va="center")
     _write(figure, sheet, 0.47, words, va="top", linespacing=1.35)
-    _draw_circuits(figure, sheet, found, plan)
+    _draw_circuits(figure, sheet, found, plan, (graph, kept))
     _legend(figure, found, 1 - (sheet.words + sheet.circuits + 0.3) / sheet.height)
     top = sheet.words + sheet.circuits + sheet.legend
     for k, (name, labels, values) in enumerate(below):
@@ -156,15 +158,32 @@ def _write(figure: Figure, sheet: Sheet, top: float, text: str, left: float = 0.
     figure.text((left + 0.2) / sheet.width, 1 - top / sheet.height, text, **style)
 
 
-def _draw_circuits(figure: Figure, sheet: Sheet, found: ExplainedUser, plan: Layout) -> None:
+def _left_out(graph: CircuitGraph, drawn: CircuitGraph) -> str:
+    """Sentence about nodes that stand together."""
+    if graph is drawn:
+        return ""
+    return (
+        f" Successive layers stand together as one node, {len(graph.nodes)} nodes as {len(drawn.nodes)}; "
+        "edges inside it are not drawn."
+    )
+
+
+def _draw_circuits(
+    figure: Figure,
+    sheet: Sheet,
+    found: ExplainedUser,
+    plan: Layout,
+    drawn: tuple[CircuitGraph, NDArray[np.intp]],
+) -> None:
     easy, hard = found.told.counts
     names = (f"This {found.words['entity']}", f"Mean of {easy} easy anchors", f"Mean of {hard} hard anchors")
     slot = (sheet.width - 0.2) / sheet.across
-    for k, (name, edges) in enumerate(zip(names, strokes(found.graph, found.told.strength), strict=True)):
+    graph, kept = drawn
+    for k, (name, edges) in enumerate(zip(names, strokes(graph, found.told.strength[:, kept]), strict=True)):
         left = 0.2 + slot * (k % sheet.across) + (slot - 0.2 - sheet.panel[0]) / 2
         top = sheet.words + (sheet.panel[1] + sheet.caption) * (k // sheet.across) + 0.35
         axes = figure.add_axes(sheet.place(left, top, *sheet.panel))
-        draw_circuit(axes, found.graph, plan, edges, name)
+        draw_circuit(axes, graph, plan, edges, name)
 
 
 def title(found: ExplainedUser) -> str:
