@@ -57,6 +57,7 @@ def score(
 ) -> None:
     """Score every row (or author): CUD from 0 (easy to unlearn) to 1 (hard)."""
     from recunlearn.foundation import paths
+    from recunlearn.report.relation_table import of_table, write
     from recunlearn.report.terminal import listening
     from recunlearn.studies.columns import OF_ENTITY
     from recunlearn.studies.scoring import check_folder, export, scored
@@ -70,6 +71,7 @@ def score(
     shown = scores.table if asked is None else _find(scores.table, asked, columns.entity, rows)
     folder = out or paths.home() / "results" / keys.model.name
     export(scores, folder)
+    write(of_table(scores.table), folder)
     _print(scores, shown, None if asked is None else asked, format_, folder)
 
 
@@ -107,13 +109,19 @@ def _print(scores: Any, shown: Any, asked: list[str] | None, format_: str, folde
     else:
         from rich.console import Console
 
+        from recunlearn.report import grid
+        from recunlearn.report.relation_table import grid as related
+        from recunlearn.report.relation_table import of_table
         from recunlearn.report.score_table import TEXT_HEADERS, TEXT_LEGEND, draw, facts, sections
 
         columns = columns_in(scores.table)
         headers = {**TEXT_HEADERS, "user_id": columns.entity.removesuffix("_id")}
         parts = sections(columns.plain(scores.table), asked)
-        lines = [*facts(scores.summary), ("saved in", str(folder))]
-        draw(Console(), parts, lines, headers, TEXT_LEGEND)
+        told = [line for line in facts(scores.summary) if line[0] != "CUD against"]
+        console = Console()
+        draw(console, parts, [*told, ("saved in", str(folder))], headers, TEXT_LEGEND)
+        console.print()
+        grid.draw(console, related(of_table(scores.table)))
     for warning in () if scores.fresh else scores.summary["warnings"]:
         typer.echo(f"Warning: {warning}", err=True)
 

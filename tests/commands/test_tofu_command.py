@@ -76,7 +76,13 @@ def test_score_then_read_then_forget_sets(place, run_cli):
     shown = run_cli("tofu", "score", *asked, "--rows", place / "some.csv")
     assert shown.code == 0, shown.err
     assert "own:3" in shown.out
+    assert "CUD against trivial scores" in shown.out
     assert "answer length" in shown.out
+    related = pd.read_csv(place / "out" / "relations.csv").set_index("name")
+    assert related.loc["shared_ngrams", "rho"] == pytest.approx(
+        summary["spearman"]["shared_ngrams"], abs=1e-4
+    )
+    assert related["p"].between(0, 1).all()
     assert "LlamaForCausalLM on own.csv, 30 epochs" in shown.out
     (place / "some.csv").write_text("row_id\nown:99\n")
     assert "own:99" in run_cli("tofu", "score", *asked, "--rows", place / "some.csv").err
