@@ -59,12 +59,13 @@ def delete_users(
     Without users and requests it goes on with what the ledger has open.
     """
     from recunlearn.deletion.ledger import Ledger
-    from recunlearn.deletion.policy import read_policy
+    from recunlearn.deletion.policy import check_method, read_policy
     from recunlearn.deletion.signing import read_keys
     from recunlearn.studies.scoring import check_folder
 
     ring, rules, dataset = read_keys(keys), read_policy(policy), run.settings.dataset
-    _check_method(method, rules)
+    if method != "auto":
+        check_method(method, rules)
     asked = _read(users or [], requests, ring, dataset)
     from recunlearn.foundation.paths import home
 
@@ -81,7 +82,7 @@ def delete_users(
 
         with listening() as listener:
             named = None if method == "auto" else method
-            orders = Orders(rules, named, verify, folder, pth, listener, draw=html)
+            orders = Orders(rules, named, verify, folder, pth, listener, draw=html, moved=out is not None)
             if dry_run:
                 plan = planned(run.settings, asked, orders, ledger, checkpoint=run.checkpoint)
             else:
@@ -92,13 +93,6 @@ def delete_users(
     _print(outcome_data(done), lambda console: draw_outcome(console, done), format_)
     if done.failed:
         raise typer.Exit(1)
-
-
-def _check_method(method: str, rules: Any) -> None:
-    from recunlearn.unlearning.registry import make
-
-    if method != "auto":
-        make(method, rules.methods.get(method, {}), "the policy")
 
 
 def _read(users: list[str], file: Path | None, ring: Any, dataset: str) -> "list[Request]":

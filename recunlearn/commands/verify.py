@@ -28,11 +28,12 @@ def verify(
     """
     from recunlearn.deletion.ledger import Ledger
     from recunlearn.deletion.receipt import verify as check
-    from recunlearn.deletion.signing import read_keys, read_public
+    from recunlearn.deletion.signing import PUBLIC, read_keys, read_public
 
     path = Ledger.default_path()
     if public is not None or not path.is_file():
-        found = check(receipt, read_public(public), checkpoint=checkpoint)
+        own = public or (keys / PUBLIC if keys is not None else None)
+        found = check(receipt, read_public(own), checkpoint=checkpoint)
     else:
         ring = read_keys(keys)
         with Ledger(path, ring) as ledger:

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from recunlearn.data.catalogue import load_interactions
+from recunlearn.data.interactions import Interactions
 from recunlearn.data.tombstones import is_deleted, survivors
 from recunlearn.deletion import states
 from recunlearn.deletion.ledger import Ledger
@@ -11,13 +12,20 @@ from recunlearn.deletion.request import AUTOMATIC, Request
 from recunlearn.foundation.errors import UsageError, near_miss
 
 MOST_NAMED = 10
+MOST_SECONDS = 1e11
+"""Year 5138 in seconds since 1970; year 1973 in milliseconds."""
 
 
 def check_known(
     dataset: str, requests: Sequence[Request], ledger: Ledger
 ) -> tuple[list[Request], list[Request], list[Request]]:
-    """Requests that can be carried out, those whose users were deleted already, and unknown ones."""
+    """Requests that can be carried out, those whose users were deleted already, and unknown ones.
+
+    Raises:
+        UsageError: a period in another unit than the times of the data.
+    """
     data = load_interactions(dataset)
+    _check_unit(data, requests)
     users, items = set(data.users.tolist()), set(data.items.tolist())
     fine, gone, unknown = [], [], []
     for request in requests:
@@ -31,6 +39,19 @@ def check_known(
         else:
             unknown.append(request)
     return fine, gone, unknown
+
+
+def _check_unit(data: Interactions, requests: Sequence[Request]) -> None:
+    """Refuse seconds where the data count in milliseconds or less: from a day on, everything would go."""
+    if data.time is None or not len(data.time) or data.time.min() < MOST_SECONDS:
+        return
+    for request in requests:
+        for time in (request.since, request.until):
+            if time is not None and 0 < time < MOST_SECONDS:
+                raise UsageError(
+                    f"The period of {request.reference} is in seconds, but the times of '{data.name}' are "
+                    f"not (the first is {data.time.min():.0f}). Write 'from' and 'to' in that unit."
+                )
 
 
 def _is_gone(dataset: str, request: Request, ledger: Ledger) -> bool:
@@ -49,7 +70,8 @@ def renewed(dataset: str, requests: Sequence[Request], ledger: Ledger) -> list[R
     found = []
     for request in requests:
         row = ledger.find(request.reference)
-        if row is None or row.state != states.CLOSED or request.user not in users or request.scope != "user":
+        returns = row is not None and row.state == states.CLOSED and row.who == ledger.who(dataset, request)
+        if not returns or request.user not in users or request.scope != "user":
             found.append(request)
         elif not request.reference.startswith(AUTOMATIC):
             raise UsageError(
@@ -80,9 +102,11 @@ def check_left(dataset: str, requests: Sequence[Request]) -> None:
 def unknown_sentence(unknown: Sequence[Request], dataset: str) -> str:
     """Name what the data set does not have."""
     data = load_interactions(dataset)
-    first, hint = unknown[0], ""
+    first, hint, users = unknown[0], "", data.users.tolist()
     if first.user is not None and len(unknown) == 1:
-        hint = near_miss(first.user, data.users.tolist())
+        hint = (
+            " The user is there, but not with this." if first.user in users else near_miss(first.user, users)
+        )
     if first.user is not None and first.user[:1] in "=+@" and not hint:
         hint = " The first looks like a formula of a spreadsheet: export the ids as text."
     what = "1 request names" if len(unknown) == 1 else f"{len(unknown)} requests name"

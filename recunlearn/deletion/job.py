@@ -206,6 +206,8 @@ def _carry_out(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outc
 
 def _until_verified(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outcome: Outcome) -> Job:
     try:
+        if orders.moved and job.facts["out"] != str(orders.out.absolute()):
+            job = ledger.note(job, {**job.facts, "out": str(orders.out.absolute())})
         work = work or _work_of(job, ledger, orders)
         check_base(job, work.standing)
         job = _tried(job, work, ledger)

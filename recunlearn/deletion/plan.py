@@ -55,8 +55,9 @@ class Plan:
         then = f"; then {', '.join(self.methods[1:])}" if self.methods[1:] else "; then the job fails"
         if self.residual is None:
             return f"Unknown (no predicted residual). A result outside the limits is refused{then}."
+        left = max(self.residual, 0.0)  # below 0: over-forgotten
         return (
-            f"{first} is expected to leave {self.residual:.0%} of what the model knows; a result outside the "
+            f"{first} is expected to leave {left:.0%} of what the model knows; a result outside the "
             f"limits is refused{then}."
         )
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
+from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.settings import Settings, make_settings, read_toml
 
 EXACT = ("retrain", "RecEraser")
@@ -102,6 +103,8 @@ def read_policy(file: Path | None = None) -> Policy:
     Raises:
         UsageError: missing, no TOML, an unknown method or setting, or a value that is not allowed.
     """
+    if file is not None and not Path(file).exists():
+        raise UsageError(f"The policy file {file} does not exist. Check the path given to --policy.")
     policy = Policy() if file is None else make_settings(Policy, read_toml(file), str(file))
     return _checked(policy, "the policy" if file is None else str(file))
 
@@ -111,6 +114,22 @@ def _checked(policy: Policy, where: str) -> Policy:
     from recunlearn.unlearning.registry import make
 
     plan = policy.plan
-    for name in {plan.easy, plan.hard, plan.many, plan.unscored, *plan.escalation, *policy.methods}:
-        make(name, policy.methods.get(name, {}), f"[methods.{name}] of {where}")
+    for name in {plan.easy, plan.hard, plan.many, plan.unscored, *plan.escalation}:
+        check_method(name, policy, where)
+    for name, values in policy.methods.items():
+        make(name, values, f"[methods.{name}] of {where}")
     return policy
+
+
+def check_method(name: str, policy: Policy, where: str = "the policy") -> None:
+    """Refuse an unknown method, wrong settings, and what cannot end in one checkpoint.
+
+    Raises:
+        UsageError: one of these.
+    """
+    from recunlearn.unlearning.registry import make
+
+    if not make(name, policy.methods.get(name, {}), f"[methods.{name}] of {where}").plain:
+        raise UsageError(
+            f"{name} forgets from several models at once, which one checkpoint cannot hold. Name another."
+        )

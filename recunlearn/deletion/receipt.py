@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -134,14 +135,35 @@ def verify(
 
 
 def _read(file: Path) -> dict[str, Any]:
-    receipt = read_json(file)
-    if not isinstance(receipt, dict) or "reference" not in receipt or "model" not in receipt:
-        raise ReceiptError(f"{file} is no receipt of a deletion.", TAMPERED)
-    if isinstance(receipt.get("format"), int) and receipt["format"] > FORMAT:
+    if not file.is_file():
         raise RecunlearnError(
-            f"{file} was written by a newer version (format {receipt['format']}, here {FORMAT}). Update."
+            f"There is no receipt {file}. Receipts lie in receipts/ of the home, or of --out."
         )
-    return receipt
+    try:
+        receipt = json.loads(file.read_bytes(), object_pairs_hook=_once, parse_constant=_refuse)
+    except OSError as error:
+        raise RecunlearnError(f"{file} cannot be read ({error.strerror}). Check its permissions.") from None
+    except (ValueError, RecursionError) as error:
+        raise ReceiptError(f"{file} is no receipt of a deletion: {error}.", TAMPERED) from None
+    kept = receipt if isinstance(receipt, dict) else {}
+    if isinstance(kept.get("format"), int) and kept["format"] > FORMAT:
+        raise RecunlearnError(
+            f"{file} was written by a newer version (format {kept['format']}, here {FORMAT}). Update."
+        )
+    if not {"reference", "dataset", "model", "previous"} <= kept.keys():
+        raise ReceiptError(f"{file} is no receipt of a deletion.", TAMPERED)
+    return kept
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Object without a repeated key, of which readers would show one value or the other."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
+
+
+def _refuse(name: str) -> float:
+    raise ValueError(f"{name} is no number")
 
 
 def _check_signature(file: Path, receipt: Mapping[str, Any], public: bytes) -> None:

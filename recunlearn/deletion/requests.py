@@ -23,6 +23,7 @@ REFERENCE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 MOST_BYTES = 256 << 20
 LONGEST_ID = 1000
 _SHOWN = 5
+_DATE, _MONTH, _DAY = re.compile(r"\d{4}-\d{2}-\d{2}"), re.compile(r"\d{4}-\d{2}"), 86400.0
 
 
 def read_requests(file: Path, keys: KeyRing, dataset: str) -> list[Request]:
@@ -90,13 +91,22 @@ def _json_lines(file: Path, text: str) -> pd.DataFrame:
         if not line.strip():
             continue
         try:
-            row = json.loads(line, parse_float=str, parse_int=str, parse_constant=str)
+            row = json.loads(
+                line, parse_float=str, parse_int=str, parse_constant=str, object_pairs_hook=_object
+            )
         except (ValueError, RecursionError) as error:
             raise DataError(f"{file}, line {number}: no JSON ({error}). Write one object a line.") from None
         rows.append(_plain_row(row, f"{file}, line {number}"))
         lines.append(number)
     _check_columns(dict.fromkeys(c for row in rows for c in row), str(file))
     return _frame(rows, lines)
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Object of a line; of a key that stands twice, one value would be lost without a word."""
+    if len(found := dict(pairs)) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 def _plain_row(row: Any, where: str) -> dict[str, str]:
@@ -157,7 +167,7 @@ def _requests(table: pd.DataFrame, where: str, keys: KeyRing, dataset: str) -> l
     ].map(str.strip)
     _check_rows(table, where)
     found: dict[str, Request] = {}
-    since, until = (_times(table[c]) for c in ("from", "to"))
+    since, until = _periods(table)
     for place, (line, row) in enumerate(zip(table.index, table.to_dict("records"), strict=True)):
         what = (row["user_id"] or None, row["item_id"] or None, since[place], until[place])
         request = Request(row["reference"], *what, requested_at=row["requested_at"])
@@ -173,13 +183,19 @@ def _requests(table: pd.DataFrame, where: str, keys: KeyRing, dataset: str) -> l
     return list(found.values())
 
 
-def _times(texts: pd.Series) -> list[float | None]:
-    return [_seconds(text) if text else None for text in texts]
+def _periods(table: pd.DataFrame) -> tuple[list[float | None], list[float | None]]:
+    """First and last times of the rows, both included; None: open."""
+    since = [_seconds(text) if text else None for text in table["from"]]
+    until = [_seconds(text, end=True) if text else None for text in table["to"]]
+    return since, until
 
 
-def _seconds(text: str) -> float:
-    """A number as it is, a date as seconds since 1970; NaN for neither."""
-    return float(times(pd.Index([text], dtype=object))[0])
+def _seconds(text: str, *, end: bool = False) -> float:
+    """A number as it is, a date as seconds since 1970, its last moment with ``end``; NaN for neither."""
+    if _MONTH.fullmatch(text):  # a month would be taken for its first day
+        return np.nan
+    start = float(times(pd.Index([text], dtype=object))[0])
+    return float(np.nextafter(start + _DAY, -np.inf)) if end and _DATE.fullmatch(text) else start
 
 
 def _check_rows(table: pd.DataFrame, where: str) -> None:
@@ -234,7 +250,9 @@ def _is_named(table: pd.DataFrame) -> "pd.Series[bool]":
 
 
 def _is_printable(text: str) -> bool:
-    return len(text) <= LONGEST_ID and not any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text)
+    """No control character, and no half of a surrogate pair, which JSON can spell but no file can hold."""
+    hidden = any(ord(c) < 32 or 127 <= ord(c) < 160 or 0xD800 <= ord(c) < 0xE000 for c in text)
+    return len(text) <= LONGEST_ID and not hidden
 
 
 def _is_date(text: str) -> bool:
@@ -249,7 +267,7 @@ def _is_time(text: str) -> bool:
 
 
 def _in_order(table: pd.DataFrame) -> "pd.Series[bool]":
-    pairs = zip(_times(table["from"]), _times(table["to"]), strict=True)
+    pairs = zip(*_periods(table), strict=True)
     ordered = [low is None or high is None or not low > high for low, high in pairs]
     return pd.Series(ordered, index=table.index)
 

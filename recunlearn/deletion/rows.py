@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recunlearn.deletion.request import Request
+from recunlearn.foundation.errors import RecunlearnError
 
 
 @dataclass(frozen=True)
@@ -53,5 +54,16 @@ def row_of(found: sqlite3.Row) -> Row:
 
 
 def job_of(found: sqlite3.Row) -> Job:
-    """Job of a row of the table."""
-    return Job(found["name"], found["dataset"], found["state"], json.loads(found["facts"]))
+    """Job of a row of the table.
+
+    Raises:
+        RecunlearnError: its facts were edited into no JSON.
+    """
+    try:
+        facts = json.loads(found["facts"])
+    except ValueError:
+        raise RecunlearnError(
+            f"The ledger's row of the job {found['name']} was edited and cannot be read. Restore the ledger "
+            "from a backup."
+        ) from None
+    return Job(found["name"], found["dataset"], found["state"], facts)

@@ -51,6 +51,7 @@ class Orders:
         listener: told about progress.
         progress: told about steps of a method.
         draw: makes a receipt's page; None: none is made.
+        moved: ``out`` was named: a job that goes on, and has written nothing there yet, goes on to it.
     """
 
     policy: Policy
@@ -61,6 +62,7 @@ class Orders:
     listener: Listener
     progress: Callable[[str, int, int], None] | None = None
     draw: Callable[[Mapping[str, Any]], str] | None = field(default=None, repr=False)
+    moved: bool = False
 
 
 class Work:

@@ -18,7 +18,7 @@ from recunlearn.foundation.errors import RecunlearnError
 
 _SEAL = "hashes.json"
 _FULL = (errno.ENOSPC, errno.EDQUOT)
-_REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.ENAMETOOLONG)
+_REFUSED = (errno.EACCES, errno.EROFS, errno.EPERM, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def content_hash(*parts: Any) -> str:

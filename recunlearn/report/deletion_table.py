@@ -79,7 +79,7 @@ def draw_outcome(console: Console, done: Any) -> None:
     if len(done.jobs) > 1:
         told = "; ".join(f"after {s['jobs']}: {s['since_training']:.3f}" for s in stream(done.jobs))
         console.print(Text(f"drift since the last full training, jobs {told}"))
-    if not done.jobs and not done.failed:
+    if not done.jobs and not done.failed and not done.notes:
         console.print("Nothing to do: every request is closed.")
     for name, why in done.failed.items():
         console.print(Text(f"{name} failed: {why}", style="red"))
@@ -118,9 +118,10 @@ def _draw_job(console: Console, job: Any) -> None:
 def draw_requests(console: Console, rows: Any) -> None:
     """Print requests, one a line."""
     table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2))
-    table.add_column("reference", no_wrap=True)
-    for name in ("data set", "scope", "state", "received", "closed"):
-        table.add_column(name)
+    for name in ("reference", "data set"):
+        table.add_column(name, overflow="fold")
+    for name in ("scope", "state", "received", "closed"):
+        table.add_column(name, no_wrap=True)
     for r in rows:
         values = (r.reference, r.dataset, r.scope, r.state, r.received_at[:10], r.closed_at[:10])
         table.add_row(*(Text(v) for v in values))

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,13 @@ import pytest
 
 from recunlearn.data.catalogue import data_hash, load_interactions
 from recunlearn.deletion import receipt, states
-from recunlearn.deletion.intake import check_known
+from recunlearn.deletion.intake import check_known, renewed, unknown_sentence
 from recunlearn.deletion.job import delete_users, dry_run
 from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.policy import LimitSettings, MeasureSettings, Policy
 from recunlearn.deletion.request import Request
 from recunlearn.deletion.stages import Orders
-from recunlearn.foundation.errors import UsageError
+from recunlearn.foundation.errors import RecunlearnError, UsageError
 from recunlearn.studies.keys import keys_for
 from recunlearn.studies.scoring import Listener
 
@@ -29,7 +30,8 @@ QUICK = {"SimNPO": {"learning_rate": 0.02, "batch_size": 64, "steps": 60}}
 def orders(shop, *, method="SimNPO", limits=LAX, said=None, **options):
     policy = Policy(limits=limits, methods=QUICK, measure=MeasureSettings(users=20, drift_users=10))
     listener = Listener(say=(said if said is not None else []).append)
-    return Orders(policy, method, options.pop("verify", "bound"), shop.home, False, listener, **options)
+    verify, out = options.pop("verify", "bound"), options.pop("out", shop.home)
+    return Orders(policy, method, verify, out, False, listener, **options)
 
 
 @pytest.fixture
@@ -250,6 +252,41 @@ def test_requests_are_told_apart_by_what_the_data_have(shop):
     with Ledger(Ledger.default_path(), shop.keys) as ledger:
         fine, gone, unknown = check_known("shop", asked, ledger)
     assert ([r.reference for r in fine], gone, [r.reference for r in unknown]) == (["a"], [], ["b", "c"])
+
+
+def test_seconds_are_refused_where_the_data_count_milliseconds(shop, monkeypatch):
+    from recunlearn.deletion import intake
+
+    log = load_interactions("shop")
+    monkeypatch.setattr(intake, "load_interactions", lambda _: replace(log, time=log.time * 1000))
+    with Ledger(Ledger.default_path(), shop.keys) as ledger:
+        # 1e9 s lies before every row in milliseconds: all of the user's history would go.
+        with pytest.raises(UsageError, match="is in seconds, but the times of 'shop' are not"):
+            check_known("shop", [Request("a", shop.users[0], since=1e9)], ledger)
+        fine, _, _ = check_known("shop", [Request("a", shop.users[0], since=1e11)], ledger)
+    assert [r.reference for r in fine] == ["a"]
+
+
+def test_a_job_goes_on_to_another_folder_where_its_own_is_gone(shop, run, tmp_path):
+    (tmp_path / "gone").write_text("a file where the folder was")
+    with pytest.raises(RecunlearnError, match=r"cannot be made|cannot be written"):
+        run(Request("R-1", shop.users[0]), out=tmp_path / "gone" / "x")
+    with pytest.raises(RecunlearnError, match=r"cannot be made|cannot be written"):
+        run()  # not named: it waits for its folder
+    done = run(out=tmp_path / "new", moved=True)
+    assert done.receipts == [tmp_path / "new" / "receipts" / "R-1.json"]
+    assert done.receipts[0].is_file()
+
+
+def test_a_used_reference_is_called_so(shop, run):
+    run(Request("R-1", shop.users[0]))
+    with Ledger(Ledger.default_path(), shop.keys) as ledger:
+        other = [Request("R-1", shop.users[1])]
+        assert renewed("shop", other, ledger) == other
+        with pytest.raises(UsageError, match="in the ledger already, for another deletion"):
+            ledger.receive("shop", other)
+    sentence = unknown_sentence([Request("R-2", shop.users[1], "no item")], "shop")
+    assert "The user is there, but not with this." in sentence
 
 
 def test_kills_lose_no_request_and_do_none_twice(home):

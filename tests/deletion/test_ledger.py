@@ -6,6 +6,7 @@ import re
 import signal
 import sqlite3
 import stat
+from contextlib import closing
 
 import pytest
 
@@ -184,3 +185,20 @@ def test_ledgers_that_cannot_be_used_get_a_sentence(home, key_ring, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(RecunlearnError):
         Ledger(tmp_path / "file" / "ledger.sqlite", key_ring)
+
+
+def test_a_ledger_that_was_taken_apart_gets_a_sentence(home, key_ring):
+    path = Ledger.default_path()
+    with Ledger(path, key_ring) as ledger:
+        ledger.receive("shop", [Request("R-1", "7")])
+        ledger.begin("shop", ["R-1"], {})
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("UPDATE jobs SET facts = 'nope'")
+    with Ledger(path, key_ring) as ledger:
+        assert ledger.problems() == ["The row of the job job-00001 was changed."]
+        with pytest.raises(RecunlearnError, match="job job-00001 was edited"):
+            ledger.jobs("shop")
+    with closing(sqlite3.connect(path)) as base, base:
+        base.execute("DROP TABLE events")
+    with pytest.raises(RecunlearnError, match=r"is damaged \(no such"), Ledger(path, key_ring) as ledger:
+        ledger.problems()

@@ -26,6 +26,7 @@ WRONG = {
     "[methods.SimNPO]\nbetta = 1\n": "Unknown setting 'betta' in .*methods.SimNPO.* Did you mean beta",
     "[methods]\nSimNPO = 1\n": "methods.SimNPO",
     "[drift\n": "is not valid TOML",
+    '[plan]\neasy = "SISA"\n': "SISA forgets from several models at once",
 }
 
 

@@ -148,11 +148,13 @@ def test_the_model_is_told_from_others(issued, ledger, tmp_path):
 
 
 def test_other_files_are_no_receipts(tmp_path, ledger):
-    for text in ("[]", "{}", '{"reference": 1}'):
-        (tmp_path / "x.json").write_text(text)
-        with pytest.raises(r.ReceiptError, match="is no receipt"):
+    twice = '{"reference": "R", "reference": "R", "dataset": "d", "model": {}, "previous": ""}'
+    for text in ("[]", "{}", '{"reference": 1}', '{"reference": ', '{"seed": NaN}', twice, "\udcff"):
+        (tmp_path / "x.json").write_text(text, errors="surrogateescape")
+        with pytest.raises(r.ReceiptError, match="is no receipt") as caught:
             r.verify(tmp_path / "x.json", ledger.keys.public)
-    with pytest.raises(RecunlearnError, match="does not exist"):
+        assert caught.value.exit_code == r.TAMPERED
+    with pytest.raises(RecunlearnError, match="There is no receipt"):
         r.verify(tmp_path / "none.json", ledger.keys.public)
     write_json(tmp_path / "x.json", {"reference": "R", "model": {}, "format": 9})
     with pytest.raises(RecunlearnError, match="newer version"):

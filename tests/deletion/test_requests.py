@@ -39,6 +39,23 @@ def test_csv_with_everything(read):
     assert found[0].requested_at == "2026-03-01"
 
 
+def test_a_date_in_to_includes_its_day(read):
+    (found,) = read("user_id,from,to\n7,1970-01-02,1970-01-02\n")
+    # The day is [86400, 172800) seconds: its last moment goes, midnight after it stays.
+    assert found.since == 86400
+    assert 172799.999 < found.until < 172800
+    (exact,) = read("user_id,to\n7,1970-01-02T00:00:00\n")
+    assert exact.until == 86400
+
+
+def test_json_that_readers_could_take_in_two_ways_is_refused(read):
+    for line in ('{"user_id": "1", "user_id": "2"}', '{"user_id": "\\ud800"}'):
+        with pytest.raises(RecunlearnError, match=r"twice|printable"):
+            read(line, "requests.jsonl")
+    with pytest.raises(RecunlearnError, match="'from' is a time"):
+        read("user_id,from\n1,2026-03\n")
+
+
 def test_json_lines_and_the_command_line(read, key_ring):
     lines = [{"user_id": 10**20, "reference": "R-1"}, {"user_id": "a b", "item_id": None}]
     found = read("\n".join(map(json.dumps, lines)), "requests.jsonl")
