@@ -199,10 +199,16 @@ def over_seeds(found: Sequence[Draws], methods: Sequence[str], kind: str = "raw"
 
 
 def agreement(outcome: Floats, fold: NDArray[np.integer[Any]]) -> float:
-    """Mean Spearman of all pairs of rows, ranked within folds: ``[M, n] -> []``; NaN with one row."""
+    """Mean Spearman of all pairs of rows, ranked within folds: ``[M, n] -> []``.
+
+    NaN with one row, fewer than three entities, or a row that is the same for all.
+    """
     rows = np.asarray(outcome)[:, (fold >= 0) & ~np.isnan(outcome).any(0)]
     inside = fold[(fold >= 0) & ~np.isnan(outcome).any(0)]
     if len(rows) < 2 or rows.shape[1] < 3:
         return float("nan")
-    table: Array = np.atleast_2d(np.corrcoef(ranks_within(rows, inside)))
+    ranks = ranks_within(rows, inside)
+    if (np.ptp(ranks, axis=1) < TINY).any():
+        return float("nan")
+    table: Array = np.atleast_2d(np.corrcoef(ranks))
     return float(table[np.triu_indices(len(rows), 1)].mean())

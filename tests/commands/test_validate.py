@@ -9,6 +9,7 @@ import pytest
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.difficulty.validity import LeakError
 from recunlearn.foundation.settings import make_settings
+from recunlearn.studies.validity.analysis import Seed, _calibration
 from recunlearn.studies.validity.held_out import Folds, held_out_cud, held_out_fit
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.tasks import do, others
@@ -160,3 +161,36 @@ def test_mistakes_get_one_sentence(at_home, run_cli, tmp_path, change, told):
     assert told in result.err
     assert "Traceback" not in result.err
     assert not (tmp_path / "o").exists()
+
+
+def test_more_anchors_than_the_other_folds_have_are_refused_before_unlearning(
+    at_home, run_cli, tmp_path, monkeypatch
+):
+    def never(*args):
+        raise AssertionError("unlearned")
+
+    monkeypatch.setattr("recunlearn.studies.probe._Probe.unlearned", never)
+    (tmp_path / "many.toml").write_text(
+        CONFIG.replace("count = 6", "count = 41").replace("most_steps = 20", "most_steps = 21")
+    )
+    result = run_cli("validate", "--config", tmp_path / "many.toml", "--jobs", "1", "--out", tmp_path / "o")
+    assert result.code == 2
+    assert "must be between 1 and 40 (half of the 80" in result.err
+
+
+def test_without_trivial_scores_there_is_no_regression_on_them(at_home, run_cli, tmp_path):
+    text = CONFIG.replace('["activity", "loss", "personalisation-gap", "el2n"]', "[]")
+    (tmp_path / "bare.toml").write_text(text.replace("seeds = 2", "seeds = 1"))
+    result = run_cli("validate", "--config", tmp_path / "bare.toml", "--jobs", "1", "--out", tmp_path / "o")
+    assert result.code == 0, result.err
+    found = json.loads((tmp_path / "o" / "validity.json").read_text())
+    assert set(found["results"]) == {"cud", "predicted_residual", "circuit_regression"}
+    assert found["competitors"] == {}
+    increase = found["results"]["cud"]["increase"]
+    assert increase["partial"]["mean"] == pytest.approx(increase["raw"]["mean"])  # nothing is held fixed
+
+
+def test_nobody_predicted_means_no_calibration(trial):
+    seed = Seed(trial)
+    seed.__dict__["predicted"] = np.full((3, len(trial.fold)), np.nan)
+    assert _calibration([seed]) == {}

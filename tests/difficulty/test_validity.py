@@ -171,3 +171,4 @@ def test_agreement_is_the_mean_over_pairs():
     pairs = [spearmanr(rows[a], rows[b])[0] for a, b in ((0, 1), (0, 2), (1, 2))]
     assert agreement(rows, ONE) == pytest.approx(np.mean(pairs))
     assert np.isnan(agreement(rows[:1], ONE))
+    assert np.isnan(agreement(np.stack([rows[0], np.ones(60)]), ONE))  # without a warning

@@ -91,17 +91,19 @@ class Seed:
         return held_out_fit(self.folds, targets, known, fit, name=name)
 
     def scores(self, outcome: str) -> dict[str, Array]:
-        """Every score: ``[n]``, or ``[M, n]`` for regressions of this outcome, each method's own."""
+        """Every score: ``[n]``, or ``[M, n]`` for regressions of this outcome, each method's own.
+
+        Without a trivial score there is no regression on them.
+        """
         found = {CUD: self.cud, **self.competing}
         if "share-left" in self.outcomes:
             found[RESIDUAL] = self.predicted[0]
-        circuits, trivial = self.trial.circuits.values, self._trivial()
-        for name, values, beside in (
-            (CIRCUITS, circuits, None),
-            (TRIVIAL, trivial, None),
-            (BOTH, circuits, trivial),
-        ):
-            found[name] = self.fitted(values, beside, outcome, name)[:-3]
+        circuits = self.trial.circuits.values
+        found[CIRCUITS] = self.fitted(circuits, None, outcome, CIRCUITS)[:-3]
+        if self.controls:
+            trivial = self._trivial()
+            found[TRIVIAL] = self.fitted(trivial, None, outcome, TRIVIAL)[:-3]
+            found[BOTH] = self.fitted(circuits, trivial, outcome, BOTH)[:-3]
         return found
 
     def _trivial(self) -> Array:
@@ -281,13 +283,18 @@ def _third(fold: IntArray, values: Array, third: int) -> IntArray:
 
 
 def _calibration(seeds: Sequence[Seed]) -> dict[str, Any]:
-    """Predicted against found share left by tenth of the prediction, and how often the interval holds it."""
+    """Predicted against found share left by tenth of the prediction, and how often the interval holds it.
+
+    Empty where nobody's share left was both predicted and measured.
+    """
     predicted = np.concatenate([s.predicted for s in seeds], axis=1)
     found = np.concatenate([s.outcomes["share-left"].mean(0) for s in seeds])
     known = np.isfinite(found) & np.isfinite(predicted).all(0)
+    if not known.any():
+        return {}
     mean, low, high = predicted[:, known]
     truth = found[known]
-    tenths = np.array_split(np.argsort(mean, kind="stable"), 10)
+    tenths = np.array_split(np.argsort(mean, kind="stable"), min(10, len(mean)))
     return {
         "users": int(known.sum()),
         "coverage": float(((truth >= low) & (truth <= high)).mean()),

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from recunlearn.difficulty.anchors import check_count
 from recunlearn.foundation import paths
 from recunlearn.foundation.records import Anchors, Circuits
 from recunlearn.foundation.store import content_hash
@@ -58,7 +59,11 @@ class Trial:
     @cached_property
     def fold(self) -> IntArray:
         """Fold of every user, by lot; each training has folds of its own."""
-        return assign_folds(self.subject, self.settings.folds, self.settings.seed)
+        fold = assign_folds(self.subject, self.settings.folds, self.settings.seed)
+        inside = fold[fold >= 0]
+        fewest = len(inside) - int(np.bincount(inside).max())  # users of the other folds
+        check_count(self.keys.settings.anchors.count, fewest, fewest)
+        return fold
 
     def outcomes(self, number: int) -> FoldOutcomes:
         """What unlearning did to the users of a fold."""
