@@ -38,7 +38,7 @@ count = 3
 seeds = 1
 methods = ["GradAscent"]
 learning_rate = 1e-3
-most_steps = 8
+most_steps = 20
 
 [unlearning]
 batch_size = 8
@@ -80,9 +80,8 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
     assert set(frame["method"]) == {"GradAscent", "SimNPO", "retrain"}
     assert set(frame["set"]) == {"easy", "random"}
     by = frame.set_index(["method", "set", "metric"])["value"]
-    for metric in ("ue", "residual/jsd/forget", "forget_quality/unlearned", "extraction_strength/unlearned"):
-        known = by.xs(metric, level="metric") if metric in by.index.get_level_values("metric") else []
-        assert len(known) >= (0 if metric == "ue" else 6)
+    for metric in ("residual/jsd/forget", "forget_quality/unlearned", "extraction_strength/unlearned"):
+        assert len(by.xs(metric, level="metric")) == 6
     assert by["SimNPO", "easy", "forget_users"] == 4
     results = [json.loads(p.read_text()) for p in (place / "out" / "cells").glob("*.json")]
     assert len(results) == 6
