@@ -72,8 +72,6 @@ def retraining(asked):
 
 def deletion(asked):
     """Job that one request made, its receipt verified."""
-    from pathlib import Path
-
     from recunlearn.deletion import receipt
     from recunlearn.deletion.job import delete_users
     from recunlearn.deletion.ledger import Ledger
@@ -93,7 +91,7 @@ def deletion(asked):
     keys = read_keys()
     with Ledger(Ledger.default_path(), keys) as ledger:
         done = delete_users(settings, [Request("R-1", asked.user)], orders, ledger)
-        folder = Path(done.jobs[0].facts["after"]["folder"])
+        folder = home() / done.jobs[0].facts["after"]["folder"]
         receipt.verify(done.receipts[0], keys.public, ledger=ledger, checkpoint=folder)
     return done.jobs[0]
 

@@ -13,7 +13,6 @@ import os
 import shutil
 import tempfile
 import time
-from pathlib import Path
 
 METHOD = "SimNPO"
 
@@ -78,10 +77,11 @@ def measured(job, settings):
 
     from recunlearn.data.catalogue import load_interactions
     from recunlearn.evaluation.distances import jensen_shannon, log_probabilities
+    from recunlearn.foundation.paths import home
     from recunlearn.subjects.recbole.evaluation import per_user
     from recunlearn.subjects.recbole.store import load_subject
 
-    subject = load_subject(Path(job.facts["after"]["folder"]), load_interactions(settings.dataset))
+    subject = load_subject(home() / job.facts["after"]["folder"], load_interactions(settings.dataset))
     anew = [subject.retrain(np.zeros(0, dtype=np.int64), seed=seed) for seed in (1, 2)]
     rows = np.flatnonzero(subject.n_samples() > 0)[::9]
     scores = [log_probabilities(subject.item_scores(m, rows).numpy()) for m in (subject.model, *anew)]

@@ -13,6 +13,7 @@ from recunlearn.deletion.purge import purge
 from recunlearn.deletion.receipt import make_receipt, receipt_hash, receipt_path
 from recunlearn.deletion.rows import Job
 from recunlearn.deletion.standing import drop_scores_of, jobs_folder
+from recunlearn.foundation import paths
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.foundation.store import atomic_file, explain_os_errors, write_json
 from recunlearn.studies.scoring import Listener
@@ -38,7 +39,7 @@ def erase_and_purge(job: Job, ledger: Ledger, *, pth: bool, listener: Listener) 
     parts = [r.erasure for r in requests if r.scope != "user"]
     users = [r.user for r in requests if r.user is not None and r.scope == "user"]
     drop_scores_of(job.dataset, after["model"], users)
-    new = Path(after["folder"])
+    new = paths.home() / after["folder"]
     removed = remove_earlier(job, ledger)
     report = purge(job.dataset, users, keep=(new,), key=key, erasures=parts).to_plain()
     if pth:
@@ -63,17 +64,17 @@ def _export(folder: Path, listener: Listener) -> None:
 
 def remove_earlier(job: Job, ledger: Ledger) -> list[str]:
     """Remove what earlier jobs of the data set made, wherever it lies, and leftovers of killed writes."""
-    removed, kept = [], job.facts["after"]["folder"]
+    removed, new = [], paths.home() / job.facts["after"]["folder"]
     for earlier in ledger.jobs(job.dataset):
         after = earlier.facts.get("after")
-        if not after or after["folder"] == kept:
+        folder = paths.home() / after["folder"] if after else new
+        if folder == new:
             continue
-        folder, file = Path(after["folder"]), export_file(Path(after["folder"]))
+        file = export_file(folder)
         for path in (folder, file, file.with_name(f"{file.stem}-data")):
             if path.exists():
                 removed.append(path.name)
                 _remove(path)
-    new = Path(kept)
     for path in new.parent.glob(f".{new.name}.*"):  # of writes that were killed
         _remove(path)
     return removed
@@ -92,7 +93,7 @@ def close_all(job: Job, ledger: Ledger, draw: Callable[[Mapping[str, Any]], str]
 
     A receipt is written before its request is closed: a kill in between writes it again.
     """
-    files, out = [], Path(job.facts["out"])
+    files, out = [], paths.home() / job.facts["out"]
     for row in ledger.rows(job=job.name):
         file = receipt_path(out, row.reference)
         if row.state == states.PURGED:

@@ -169,7 +169,7 @@ def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: 
         "limits": orders.policy.limits.model_dump(mode="json"),
         "refused": [],
         "seconds": {},
-        "out": str(orders.out.absolute()),
+        "out": paths.portable(orders.out),
     }
     dataset = standing.keys.settings.dataset
     return ledger.begin(dataset, [r.reference for r in requests], facts), work
@@ -206,8 +206,8 @@ def _carry_out(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outc
 
 def _until_verified(job: Job, work: Work | None, ledger: Ledger, orders: Orders, outcome: Outcome) -> Job:
     try:
-        if orders.moved and job.facts["out"] != str(orders.out.absolute()):
-            job = ledger.note(job, {**job.facts, "out": str(orders.out.absolute())})
+        if orders.moved and job.facts["out"] != paths.portable(orders.out):
+            job = ledger.note(job, {**job.facts, "out": paths.portable(orders.out)})
         work = work or _work_of(job, ledger, orders)
         check_base(job, work.standing)
         job = _tried(job, work, ledger)
@@ -226,7 +226,8 @@ def _work_of(job: Job, ledger: Ledger, orders: Orders) -> Work:
     """Work of a job that another process began."""
     requests = [row.request for row in ledger.rows(job=job.name) if row.request is not None]
     settings = ScoreSettings.model_validate(job.facts["settings"])
-    return Work(standing_model(ledger, settings, Path(job.facts["before"]["folder"])), requests, orders)
+    before = paths.home() / job.facts["before"]["folder"]
+    return Work(standing_model(ledger, settings, before), requests, orders)
 
 
 def _tried(job: Job, work: Work, ledger: Ledger) -> Job:

@@ -22,6 +22,7 @@ from recunlearn.deletion.policy import EXACT, Policy
 from recunlearn.deletion.request import Request
 from recunlearn.deletion.rows import Job
 from recunlearn.deletion.standing import Standing, UserScore, model_facts
+from recunlearn.foundation import paths
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.studies.losses import samples
 from recunlearn.studies.scoring import Listener
@@ -260,9 +261,8 @@ def save_model(work: Work, model: nn.Module, job: Job, told: Mapping[str, Any]) 
     # Ranking for everybody takes longer than the rest of a small job: the sample's figures stand for it.
     names = {k.removesuffix(OF_OTHERS): v for k, v in told["figures"].items() if k.endswith(OF_OTHERS)}
     made.metrics = {"valid": {}, "test": {k: v for k, v in names.items() if k != "loss"}}
-    folder = (
-        Path(job.facts["out"]) / MODELS / f"{job.dataset}-{work.subject.bundle.facts['model']}-{job.name}"
-    )
+    name = f"{job.dataset}-{work.subject.bundle.facts['model']}-{job.name}"
+    folder = paths.home() / job.facts["out"] / MODELS / name
     facts = {k: told[k] for k in ("method", "settings", "seed", "seconds", "figures")}
     save_subject(made, folder, history={"unlearning": {**facts, "job": job.name}})
     return model_facts(folder.absolute())

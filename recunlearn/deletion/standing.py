@@ -79,7 +79,7 @@ def _of_last_job(ledger: Ledger, dataset: str, model: str | None) -> Path | None
     for job in reversed(ledger.jobs(dataset)):
         after = job.facts.get("after", {})
         if job.state == states.CLOSED and model in (None, after["model"]):
-            folder = Path(after["folder"])
+            folder = paths.home() / after["folder"]
             return folder if (folder / "manifest.json").is_file() else None
     return None
 
@@ -149,7 +149,7 @@ def _score(row: Mapping[str, Any]) -> UserScore:
 
 
 def model_facts(folder: Path) -> dict[str, str]:
-    """What identifies a checkpoint: name, hashes, folder.
+    """What identifies a checkpoint: name, hashes, folder (read it as ``paths.home() / folder``).
 
     Raises:
         CheckpointError: it is none.
@@ -159,5 +159,5 @@ def model_facts(folder: Path) -> dict[str, str]:
         "model": manifest["model"],
         "weights_hash": manifest["weights_hash"],
         "data_hash": manifest["data_hash"],
-        "folder": str(folder),
+        "folder": paths.portable(folder),
     }

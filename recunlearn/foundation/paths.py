@@ -12,6 +12,15 @@ def home() -> Path:
     return Path(named).expanduser() if named else Path(platformdirs.user_data_dir("recunlearn"))
 
 
+def portable(path: Path) -> str:
+    """Path relative to the home where it lies below it, else absolute; read it as ``home() / text``.
+
+    A copy of the home then means its own files, never those of the home that it was copied from.
+    """
+    path, below = path.absolute(), home().absolute()
+    return str(path.relative_to(below) if path.is_relative_to(below) else path)
+
+
 def data_sets() -> Path:
     """Folder of imported data sets, one sub-folder each."""
     return home() / "data"

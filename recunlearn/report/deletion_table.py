@@ -6,6 +6,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recunlearn.foundation import paths
+
 
 def outcome_data(done: Any) -> dict[str, Any]:
     """Plain values for ``--format json``; no id."""
@@ -31,7 +33,7 @@ def _job_data(job: Any) -> dict[str, Any]:
         "scores": f["scores"],
         "drift": f["drift"],
         "seconds": f["seconds"],
-        "model": f["after"]["folder"],
+        "model": str(paths.home() / f["after"]["folder"]),
     }
 
 
@@ -111,8 +113,8 @@ def _draw_job(console: Console, job: Any) -> None:
         console.print(
             Text(f"scores {f['scores']}, drift since they were made {f['drift']['since_scores']:.3f}")
         )
-    seconds = f["seconds"].get("total")
-    console.print(Text(f"model    {f['after']['folder']}  ({seconds} s in all)"), soft_wrap=True)
+    seconds, model = f["seconds"].get("total"), paths.home() / f["after"]["folder"]
+    console.print(Text(f"model    {model}  ({seconds} s in all)"), soft_wrap=True)
 
 
 def draw_requests(console: Console, rows: Any) -> None:

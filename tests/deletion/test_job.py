@@ -62,7 +62,7 @@ def test_one_request_from_ledger_to_receipt(shop, run):
     user, before = shop.users[0], data_hash("shop")
     done = run(Request("R-1", user))
     (job,) = done.jobs
-    folder = Path(job.facts["after"]["folder"])
+    folder = shop.home / job.facts["after"]["folder"]
     assert user not in load_interactions("shop").users
     assert job.facts["before"]["data_hash"] == before != data_hash("shop") == job.facts["after"]["data_hash"]
     assert receipts_hold(shop, folder) == 1
@@ -208,7 +208,7 @@ def test_parts_are_erased_by_retraining(shop, run):
     )
     assert len(left) == int((~gone).sum())
     assert done.jobs[0].facts["plan"]["interactions"] == int(gone.sum())
-    assert receipts_hold(shop, Path(done.jobs[0].facts["after"]["folder"])) == 4
+    assert receipts_hold(shop, shop.home / done.jobs[0].facts["after"]["folder"]) == 4
 
 
 def test_a_plan_changes_nothing(shop):
@@ -276,6 +276,18 @@ def test_a_job_goes_on_to_another_folder_where_its_own_is_gone(shop, run, tmp_pa
     done = run(out=tmp_path / "new", moved=True)
     assert done.receipts == [tmp_path / "new" / "receipts" / "R-1.json"]
     assert done.receipts[0].is_file()
+
+
+def test_a_copy_of_the_home_leaves_the_original_alone(shop, run, monkeypatch):
+    run(Request("R-1", shop.users[0]))
+    copied = shop.home.with_name("copied")
+    shutil.copytree(shop.home, copied)
+    before = sorted(p.relative_to(shop.home) for p in shop.home.rglob("*") if p.is_file())
+    monkeypatch.setenv("RECUNLEARN_HOME", str(copied))
+    done = run(Request("R-2", shop.users[1]), out=copied)
+    assert (copied / done.jobs[0].facts["after"]["folder"] / "manifest.json").is_file()
+    assert not (copied / "models" / "shop-BPR-job-00001").exists()
+    assert sorted(p.relative_to(shop.home) for p in shop.home.rglob("*") if p.is_file()) == before
 
 
 def test_a_used_reference_is_called_so(shop, run):
