@@ -54,7 +54,7 @@ def _groups(layers: Sequence[int]) -> dict[int, str]:
     >>> _groups(range(10))[0], _groups(range(10))[9]
     ('layers 0-1', 'layer 9')
     """
-    found = {}
+    found: dict[int, str] = {}
     for part in np.array_split(np.array(layers), min(GROUPS, len(layers))):
         low, high = int(part[0]), int(part[-1])
         found |= dict.fromkeys(part.tolist(), f"layer {low}" if low == high else f"layers {low}-{high}")
