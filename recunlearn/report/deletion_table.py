@@ -119,7 +119,7 @@ def _draw_job(console: Console, job: Any) -> None:
 
 def draw_requests(console: Console, rows: Any) -> None:
     """Print requests, one a line."""
-    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2))
+    table = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in ("reference", "data set"):
         table.add_column(name, overflow="fold")
     for name in ("scope", "state", "received", "closed"):

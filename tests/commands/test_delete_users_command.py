@@ -176,6 +176,22 @@ def test_a_full_disk_leaves_a_job_that_goes_on(delete, trained, home, monkeypatc
     assert len(list((home / "receipts").glob("*.json"))) == 1
 
 
+def test_a_receipt_is_checked_with_keys_that_lie_elsewhere(delete, trained, run_cli, home, tmp_path):
+    assert delete(trained.users[0]).code == 0
+    (receipt,) = (home / "receipts").glob("*.json")
+    shutil.move(home / "keys", tmp_path / "keys")
+    shutil.move(home / "ledger", tmp_path / "ledger")  # an auditor has none
+    assert run_cli("verify", receipt).code == 1
+    assert run_cli("verify", receipt, "--keys", tmp_path / "keys").code == 0
+
+
+def test_a_plan_refuses_what_no_checkpoint_can_hold(delete, trained, run_cli, home):
+    done = run_cli("delete-users", trained.users[0], "--dataset", "small", "--method", "SISA", "--dry-run")
+    assert done.code == 2
+    assert "SISA forgets from several models at once" in done.err
+    assert not (home / "ledger").exists()
+
+
 def test_keys_are_made_once(run_cli, home):
     assert run_cli("keys", "init").code == 0
     again = run_cli("keys", "init")
