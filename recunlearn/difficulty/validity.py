@@ -212,3 +212,27 @@ def agreement(outcome: Floats, fold: NDArray[np.integer[Any]]) -> float:
         return float("nan")
     table: Array = np.atleast_2d(np.corrcoef(ranks))
     return float(table[np.triu_indices(len(rows), 1)].mean())
+
+
+def calibration(predicted: Array, found: Array) -> dict[str, Any]:
+    """Predicted against found outcome by tenth of the prediction, and how often the interval holds it.
+
+    Args:
+        predicted: ``[3, n]`` value, low and high end.
+        found: ``[n]``.
+
+    Empty where nobody was both predicted and measured.
+    """
+    known = np.isfinite(found) & np.isfinite(predicted).all(0)
+    if not known.any():
+        return {}
+    mean, low, high = predicted[:, known]
+    truth = found[known]
+    tenths = np.array_split(np.argsort(mean, kind="stable"), min(10, len(mean)))
+    return {
+        "users": int(known.sum()),
+        "coverage": float(((truth >= low) & (truth <= high)).mean()),
+        "median_width": float(np.median(high - low)),
+        "median_error": float(np.median(np.abs(truth - mean))),
+        "tenths": [[float(mean[t].mean()), float(truth[t].mean())] for t in tenths],
+    }

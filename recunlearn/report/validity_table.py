@@ -16,19 +16,21 @@ from recunlearn.studies.validity.results import (
     CIRCUITS,
     CUD,
     RESIDUAL,
+    RESIDUALS,
     TRIVIAL,
     ModelStudy,
     Pair,
     Study,
 )
 
-OWN = (CUD, RESIDUAL, CIRCUITS, BOTH, TRIVIAL)
+OWN = (CUD, RESIDUAL, RESIDUALS, CIRCUITS, BOTH, TRIVIAL)
 SHORT = {
     "share-left": "share left",
     CIRCUITS: "regression on circuits",
     TRIVIAL: "regression on trivial",
     BOTH: "regression on both",
     RESIDUAL: "predicted residual",
+    RESIDUALS: "predicted residual of the method",
     CUD: "CUD",
 }
 LEGEND = (

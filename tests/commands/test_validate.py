@@ -9,7 +9,7 @@ import pytest
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.difficulty.validity import LeakError
 from recunlearn.foundation.settings import make_settings
-from recunlearn.studies.validity.analysis import Seed, _calibration
+from recunlearn.studies.validity.analysis import Seed
 from recunlearn.studies.validity.held_out import Folds, held_out_cud, held_out_fit
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.tasks import do, others
@@ -184,13 +184,19 @@ def test_without_trivial_scores_there_is_no_regression_on_them(at_home, run_cli,
     result = run_cli("validate", "--config", tmp_path / "bare.toml", "--jobs", "1", "--out", tmp_path / "o")
     assert result.code == 0, result.err
     found = json.loads((tmp_path / "o" / "validity.json").read_text())
-    assert set(found["results"]) == {"cud", "predicted_residual", "circuit_regression"}
+    residual = {"predicted_residual", "predicted_residual_by_method"}
+    assert set(found["results"]) == {"cud", "circuit_regression", *residual}
     assert found["competitors"] == {}
     increase = found["results"]["cud"]["increase"]
     assert increase["partial"]["mean"] == pytest.approx(increase["raw"]["mean"])  # nothing is held fixed
 
 
-def test_nobody_predicted_means_no_calibration(trial):
+def test_the_residual_of_a_method_is_tested_against_that_method(trial):
     seed = Seed(trial)
-    seed.__dict__["predicted"] = np.full((3, len(trial.fold)), np.nan)
-    assert _calibration([seed]) == {}
+    by_method = np.array(seed.outcomes["share-left"])
+    seed.__dict__["_residuals"] = np.concatenate([by_method, -by_method[:1], by_method[:1], by_method[:1]])
+    scores = seed.scores("share-left")
+    own = seed.against("own", scores["predicted_residual_by_method"], "share-left", draws=0)
+    np.testing.assert_allclose(own.raw[0], 1.0)  # planted: the outcome itself
+    one = seed.against("one", scores["predicted_residual"], "share-left", draws=0)
+    assert one.raw[0][0] == pytest.approx(-1.0)

@@ -13,6 +13,7 @@ from recunlearn.difficulty.validity import (
     LeakError,
     agreement,
     bootstrap_weights,
+    calibration,
     check_held_out,
     correlations,
     over_seeds,
@@ -172,3 +173,16 @@ def test_agreement_is_the_mean_over_pairs():
     assert agreement(rows, ONE) == pytest.approx(np.mean(pairs))
     assert np.isnan(agreement(rows[:1], ONE))
     assert np.isnan(agreement(np.stack([rows[0], np.ones(60)]), ONE))  # without a warning
+
+
+def test_calibration_of_three_entities():
+    nan = float("nan")
+    predicted = np.array([[0.5, 0.1, 0.9, 0.2], [0.2, 0.0, 0.8, 0.0], [0.6, 0.5, 1.0, 1.0]])
+    found = calibration(predicted, np.array([0.7, 0.3, 0.9, nan]))
+    # errors .2, .2, 0; widths .4, .5, .2; the first lies above its interval
+    assert found["users"] == 3
+    assert found["coverage"] == pytest.approx(2 / 3)
+    assert found["median_width"] == pytest.approx(0.4)
+    assert found["median_error"] == pytest.approx(0.2)
+    np.testing.assert_allclose(found["tenths"], [[0.1, 0.3], [0.5, 0.7], [0.9, 0.9]])
+    assert calibration(predicted, np.full(4, nan)) == {}

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from recunlearn.difficulty.normal_scores import normal_scores
 from recunlearn.difficulty.regression import fit_residual, taken
 from recunlearn.difficulty.residual import covariates
-from recunlearn.difficulty.validity import Draws, agreement, correlations, over_seeds
+from recunlearn.difficulty.validity import Draws, agreement, calibration, correlations, over_seeds
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.studies.competitors.registry import find
 from recunlearn.studies.validity.held_out import Folds, held_out_cud, held_out_fit
@@ -21,6 +21,7 @@ from recunlearn.studies.validity.results import (
     CIRCUITS,
     CUD,
     RESIDUAL,
+    RESIDUALS,
     TRIVIAL,
     ModelStudy,
     Pair,
@@ -64,11 +65,15 @@ class Seed:
 
     @cached_property
     def predicted(self) -> Array:
-        """Predicted residual of held-out users as ``score-users`` makes it, low and high end: ``[3, n]``."""
+        """Predicted residual of held-out users, mean over methods, low and high end: ``[3, n]``."""
+        return self._residuals[-3:]
+
+    @cached_property
+    def _residuals(self) -> Array:
+        """Predicted residual as ``score-users`` makes it: methods, mean, low and high end, ``[M + 3, n]``."""
         names = ("activity", "popularity", "loss", "personalisation-gap")
         beside = covariates(*(self.trial.competitor(n) * find(n).direction for n in names))
-        found = self.fitted(self.trial.circuits.values, beside, "share-left", RESIDUAL)
-        return np.stack([found[-3], found[-2], found[-1]])
+        return self.fitted(self.trial.circuits.values, beside, "share-left", RESIDUAL)
 
     def fitted(self, values: Features, beside: Features | None, outcome: str, name: str) -> Array:
         """Outcome of held-out users by method, then mean over methods, low and high end: ``[M + 3, n]``.
@@ -97,7 +102,7 @@ class Seed:
         """
         found = {CUD: self.cud, **self.competing}
         if "share-left" in self.outcomes:
-            found[RESIDUAL] = self.predicted[0]
+            found[RESIDUAL], found[RESIDUALS] = self.predicted[0], self._residuals[:-3]
         circuits = self.trial.circuits.values
         found[CIRCUITS] = self.fitted(circuits, None, outcome, CIRCUITS)[:-3]
         if self.controls:
@@ -283,22 +288,5 @@ def _third(fold: IntArray, values: Array, third: int) -> IntArray:
 
 
 def _calibration(seeds: Sequence[Seed]) -> dict[str, Any]:
-    """Predicted against found share left by tenth of the prediction, and how often the interval holds it.
-
-    Empty where nobody's share left was both predicted and measured.
-    """
     predicted = np.concatenate([s.predicted for s in seeds], axis=1)
-    found = np.concatenate([s.outcomes["share-left"].mean(0) for s in seeds])
-    known = np.isfinite(found) & np.isfinite(predicted).all(0)
-    if not known.any():
-        return {}
-    mean, low, high = predicted[:, known]
-    truth = found[known]
-    tenths = np.array_split(np.argsort(mean, kind="stable"), min(10, len(mean)))
-    return {
-        "users": int(known.sum()),
-        "coverage": float(((truth >= low) & (truth <= high)).mean()),
-        "median_width": float(np.median(high - low)),
-        "median_error": float(np.median(np.abs(truth - mean))),
-        "tenths": [[float(mean[t].mean()), float(truth[t].mean())] for t in tenths],
-    }
+    return calibration(predicted, np.concatenate([s.outcomes["share-left"].mean(0) for s in seeds]))

@@ -64,7 +64,8 @@ class Distances:
 
     def of_retrained(self, model: nn.Module) -> Arrays:
         """``log_p``: ``[n, items]``, half precision (probabilities to .1 %); ``fold_in``: ``[n]``."""
-        return {"log_p": self._log_p(model).astype(np.float16), "fold_in": self._fold_in(model)}
+        log_p = np.maximum(self._log_p(model), np.finfo(np.float16).min)  # e^-65504 is 0 anyway
+        return {"log_p": log_p.astype(np.float16), "fold_in": self._fold_in(model)}
 
     def of_unlearned(self, model: nn.Module, retrained: Sequence[Arrays]) -> Arrays:
         """``jsd``: ``[n]`` mean over the retrained models; ``fold_in``: ``[n]``."""

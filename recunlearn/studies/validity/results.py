@@ -6,7 +6,8 @@ from typing import Any
 
 from recunlearn.difficulty.validity import Correlation
 
-CUD, RESIDUAL = "cud", "predicted_residual"
+CUD, RESIDUAL, RESIDUALS = "cud", "predicted_residual", "predicted_residual_by_method"
+"""One number for all methods; the same; one number for each."""
 CIRCUITS, TRIVIAL, BOTH = "circuit_regression", "trivial_regression", "circuit_and_trivial_regression"
 """Regressions of each outcome on circuits, on the trivial scores, and on both."""
 
