@@ -19,6 +19,8 @@ from recunlearn.studies.benchmark.locks import read_plain
 from recunlearn.studies.benchmark.plan import Plan
 from recunlearn.studies.benchmark.table import contrasts, own_kinds, summary, unable
 
+TOLD = ("forget_quality/unlearned", "model_utility", "membership")
+"""Figures whose absence is told; that of others stands in the cells."""
 TABLE, REPORT, FIGURES = "table.md", "report.html", "figures"
 
 
@@ -33,6 +35,7 @@ def told_of(plan: Plan, results: Sequence[Mapping[str, Any]], command: str) -> t
         unable(results),
         _flags(results),
         facts,
+        {name: why for r in results for name, why in r.get("reasons", {}).items() if name in TOLD},
     )
     return told, frame
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from recunlearn.report.grid import GAP, NONE, Grid, markdown, number
 from recunlearn.report.grid import draw as draw_grid
 from recunlearn.studies.benchmark.budget import Budget
-from recunlearn.studies.benchmark.table import BASELINES, MAIN, PAPER, Contrast
+from recunlearn.studies.benchmark.table import BASELINES, LANGUAGE, MAIN, PAPER, Contrast
 
 DIGITS = {"UE": 1, "clip": 1, "set": 2, "n.m.": 1, "resid.": 2, "over": 2, "s": 2}
 DEFAULT_DIGITS = 3
@@ -54,6 +54,7 @@ class Told:
         unable: model, method, reason.
         flags: (model, method) -> flag -> number of cells with it.
         facts: name -> text about the run: command, versions, seeds, time.
+        missing: figure that could not be computed -> why.
     """
 
     summary: pd.DataFrame
@@ -62,6 +63,7 @@ class Told:
     unable: Sequence[tuple[str, str, str]]
     flags: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
+    missing: Mapping[str, str] = field(default_factory=dict)
 
 
 def grids(told: Told) -> list[Grid]:
@@ -71,8 +73,8 @@ def grids(told: Told) -> list[Grid]:
         rows = told.summary[told.summary["model"] == model]
         found.append(_by_set(model, rows))
         found += _contrasts(model, told.contrasts)
-        found += [_main(model, stratum, rows) for stratum in _strata(rows)]
-    return [*found, *_budgets(told), *_unable(told), *_flags(told)]
+        found += [grid for stratum in _strata(rows) for grid in _main(model, stratum, rows)]
+    return [*found, *_budgets(told), *_unable(told), *_missing(told), *_flags(told)]
 
 
 def _by_set(model: str, rows: pd.DataFrame) -> Grid:
@@ -82,14 +84,21 @@ def _by_set(model: str, rows: pd.DataFrame) -> Grid:
     return Grid(f"{model}: UE by forget set", ("method", *strata), tuple(body))
 
 
-def _main(model: str, stratum: str, rows: pd.DataFrame) -> Grid:
+def _main(model: str, stratum: str, rows: pd.DataFrame) -> Iterator[Grid]:
+    """The main table of a set, and apart what only language models have: both fit into a terminal."""
     here = rows[rows["set"] == stratum]
-    columns = [c for c in MAIN if c in set(here["column"])]
+    there = set(here["column"])
+    yield _figures(model, f"{stratum} sets", here, [c for c in MAIN if c in there and c not in LANGUAGE])
+    if answers := [c for c in LANGUAGE if c in there]:
+        yield _figures(model, f"answers on {stratum} sets", here, answers)
+
+
+def _figures(model: str, title: str, here: pd.DataFrame, columns: Sequence[str]) -> Grid:
     by = here.set_index(["method", "column"])
     n = int(here["n"].max()) if len(here) else 0
     body = [(m, *(_cell(by, (m, c), c) for c in columns)) for m in _methods(here)]
     sized = f", mean ± sd over up to {n} cells" if n > 1 else ""
-    return Grid(f"{model}, {stratum} sets{sized}", ("method", *columns), tuple(body))
+    return Grid(f"{model}, {title}{sized}", ("method", *columns), tuple(body))
 
 
 def _contrasts(model: str, found: Sequence[Contrast]) -> Iterator[Grid]:
@@ -137,6 +146,11 @@ def _budgets(told: Told) -> Iterator[Grid]:
 def _unable(told: Told) -> Iterator[Grid]:
     if told.unable:
         yield Grid("Not done", ("model", "method", "why"), tuple(told.unable), 3)
+
+
+def _missing(told: Told) -> Iterator[Grid]:
+    if told.missing:
+        yield Grid("Cannot be computed", ("figure", "why"), tuple(told.missing.items()), 2)
 
 
 def _flags(told: Told) -> Iterator[Grid]:

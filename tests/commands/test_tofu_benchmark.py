@@ -89,6 +89,7 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
     page = (place / "out" / "table.md").read_text()
     assert "10.0% of the rows (4), counts of answers matched" in page
     assert "forget quality" in page
+    assert "| model_utility | 6 of its 9 parts are missing" in page
     assert (place / "out" / "report.html").is_file()
 
     gone = next((place / "out" / "cells").glob("*.json"))
