@@ -150,11 +150,13 @@ def test_a_lost_piece_is_made_again_and_is_the_same(trial):
         ("seedz = 1", "seedz"),
         ('dataset = "nowhere"', "nowhere"),
         ('models = ["BPR", "BPR"]', "once"),
+        ('anchors = {source = "bilevel"}', "must be 'probe'"),
     ],
 )
 def test_mistakes_get_one_sentence(at_home, run_cli, tmp_path, change, told):
     name = change.split(" = ")[0]
-    text = "\n".join(line for line in CONFIG.splitlines() if not line.startswith(f"{name} ="))
+    text = CONFIG.split("[anchors]", maxsplit=1)[0] if name == "anchors" else CONFIG
+    text = "\n".join(line for line in text.splitlines() if not line.startswith(f"{name} ="))
     (tmp_path / "wrong.toml").write_text(f"{change}\n{text}")
     result = run_cli("validate", "--config", tmp_path / "wrong.toml", "--jobs", "1", "--out", tmp_path / "o")
     assert result.code == 2

@@ -46,6 +46,16 @@ class ValiditySettings(Settings):
             raise ValueError("Name each once")
         return names
 
+    @field_validator("anchors")
+    @classmethod
+    def _probed(cls, anchors: AnchorSettings) -> AnchorSettings:
+        if anchors.source != "probe":
+            raise ValueError(
+                "Here the source of anchors must be 'probe', as they are chosen from the other folds; those of a "
+                "bilevel search are compared along the axis 'anchors' of variants"
+            )
+        return anchors
+
     def scored(self, model: str, number: int) -> ScoreSettings:
         """Run of ``score-users`` whose model and circuits the k-th training of a model shares."""
         return ScoreSettings(
