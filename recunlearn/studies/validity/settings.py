@@ -51,8 +51,8 @@ class ValiditySettings(Settings):
     def _probed(cls, anchors: AnchorSettings) -> AnchorSettings:
         if anchors.source != "probe":
             raise ValueError(
-                "Here the source of anchors must be 'probe', as they are chosen from the other folds; those of a "
-                "bilevel search are compared along the axis 'anchors' of variants"
+                "Here the source of anchors must be 'probe', as they are chosen from the other folds; "
+                "those of a bilevel search are compared along the axis 'anchors' of variants"
             )
         return anchors
 
