@@ -39,7 +39,7 @@ def erase_and_purge(job: Job, ledger: Ledger, *, pth: bool, listener: Listener) 
     parts = [r.erasure for r in requests if r.scope != "user"]
     users = [r.user for r in requests if r.user is not None and r.scope == "user"]
     drop_scores_of(job.dataset, after["model"], users)
-    new = paths.home() / after["folder"]
+    new = paths.placed(after["folder"])
     removed = remove_earlier(job, ledger)
     report = purge(job.dataset, users, keep=(new,), key=key, erasures=parts).to_plain()
     if pth:
@@ -64,10 +64,10 @@ def _export(folder: Path, listener: Listener) -> None:
 
 def remove_earlier(job: Job, ledger: Ledger) -> list[str]:
     """Remove what earlier jobs of the data set made, wherever it lies, and leftovers of killed writes."""
-    removed, new = [], paths.home() / job.facts["after"]["folder"]
+    removed, new = [], paths.placed(job.facts["after"]["folder"])
     for earlier in ledger.jobs(job.dataset):
         after = earlier.facts.get("after")
-        folder = paths.home() / after["folder"] if after else new
+        folder = paths.placed(after["folder"]) if after else new
         if folder == new:
             continue
         file = export_file(folder)
@@ -93,7 +93,7 @@ def close_all(job: Job, ledger: Ledger, draw: Callable[[Mapping[str, Any]], str]
 
     A receipt is written before its request is closed: a kill in between writes it again.
     """
-    files, out = [], paths.home() / job.facts["out"]
+    files, out = [], paths.placed(job.facts["out"])
     for row in ledger.rows(job=job.name):
         file = receipt_path(out, row.reference)
         if row.state == states.PURGED:

@@ -226,7 +226,7 @@ def _work_of(job: Job, ledger: Ledger, orders: Orders) -> Work:
     """Work of a job that another process began."""
     requests = [row.request for row in ledger.rows(job=job.name) if row.request is not None]
     settings = ScoreSettings.model_validate(job.facts["settings"])
-    before = paths.home() / job.facts["before"]["folder"]
+    before = paths.placed(job.facts["before"]["folder"])
     return Work(standing_model(ledger, settings, before), requests, orders)
 
 

@@ -262,7 +262,7 @@ def save_model(work: Work, model: nn.Module, job: Job, told: Mapping[str, Any]) 
     names = {k.removesuffix(OF_OTHERS): v for k, v in told["figures"].items() if k.endswith(OF_OTHERS)}
     made.metrics = {"valid": {}, "test": {k: v for k, v in names.items() if k != "loss"}}
     name = f"{job.dataset}-{work.subject.bundle.facts['model']}-{job.name}"
-    folder = paths.home() / job.facts["out"] / MODELS / name
+    folder = paths.placed(job.facts["out"]) / MODELS / name
     facts = {k: told[k] for k in ("method", "settings", "seed", "seconds", "figures")}
     save_subject(made, folder, history={"unlearning": {**facts, "job": job.name}})
     return model_facts(folder.absolute())

@@ -79,7 +79,7 @@ def _of_last_job(ledger: Ledger, dataset: str, model: str | None) -> Path | None
     for job in reversed(ledger.jobs(dataset)):
         after = job.facts.get("after", {})
         if job.state == states.CLOSED and model in (None, after["model"]):
-            folder = paths.home() / after["folder"]
+            folder = paths.placed(after["folder"])
             return folder if (folder / "manifest.json").is_file() else None
     return None
 
@@ -149,7 +149,7 @@ def _score(row: Mapping[str, Any]) -> UserScore:
 
 
 def model_facts(folder: Path) -> dict[str, str]:
-    """What identifies a checkpoint: name, hashes, folder (read it as ``paths.home() / folder``).
+    """What identifies a checkpoint: name, hashes, folder (read it by ``paths.placed``).
 
     Raises:
         CheckpointError: it is none.

@@ -13,12 +13,17 @@ def home() -> Path:
 
 
 def portable(path: Path) -> str:
-    """Path relative to the home where it lies below it, else absolute; read it as ``home() / text``.
+    """Path relative to the home where it lies below it, else absolute; :func:`placed` reads it.
 
     A copy of the home then means its own files, never those of the home that it was copied from.
     """
     path, below = path.absolute(), home().absolute()
     return str(path.relative_to(below) if path.is_relative_to(below) else path)
+
+
+def placed(text: str) -> Path:
+    """Path that :func:`portable` wrote."""
+    return home() / text
 
 
 def data_sets() -> Path:

@@ -33,7 +33,7 @@ def _job_data(job: Any) -> dict[str, Any]:
         "scores": f["scores"],
         "drift": f["drift"],
         "seconds": f["seconds"],
-        "model": str(paths.home() / f["after"]["folder"]),
+        "model": str(paths.placed(f["after"]["folder"])),
     }
 
 
@@ -113,7 +113,7 @@ def _draw_job(console: Console, job: Any) -> None:
         console.print(
             Text(f"scores {f['scores']}, drift since they were made {f['drift']['since_scores']:.3f}")
         )
-    seconds, model = f["seconds"].get("total"), paths.home() / f["after"]["folder"]
+    seconds, model = f["seconds"].get("total"), paths.placed(f["after"]["folder"])
     console.print(Text(f"model    {model}  ({seconds} s in all)"), soft_wrap=True)
 
 
