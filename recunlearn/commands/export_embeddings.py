@@ -24,11 +24,11 @@ def export_embeddings(
     run: Run,
 ) -> None:
     """Write the vectors of a trained model with their ids, without deleted users; nothing is trained."""
-    from recunlearn.studies.keys import keys_for
+    from recunlearn.deletion.standing import served_model
     from recunlearn.studies.serving import export_embeddings as write
     from recunlearn.studies.serving import served
 
-    model = served(keys_for(run.settings, run.checkpoint))
+    model = served(served_model(run.settings, run.checkpoint))
     counts = write(model, out, ("items", "users") if side == "both" else (side,))
     told = " and ".join(f"{count:,} {what}" for what, count in counts.items())
     typer.echo(f"Wrote the vectors of {told} to {out}.")

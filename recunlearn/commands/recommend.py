@@ -32,11 +32,11 @@ def recommend(
     run: Run,
 ) -> None:
     """Recommend items that a user has not seen; nothing is trained."""
-    from recunlearn.studies.keys import keys_for
+    from recunlearn.deletion.standing import served_model
     from recunlearn.studies.serving import recommend as items_for
     from recunlearn.studies.serving import served
 
-    model = served(keys_for(run.settings, run.checkpoint))
+    model = served(served_model(run.settings, run.checkpoint, keys))
     deleted = _deleted(run.settings.dataset, user, keys)
     found = items_for(model, user, k, strangers=strangers, deleted=deleted)
     if found.source == "popular":

@@ -11,6 +11,7 @@ import pandas as pd
 from recunlearn.deletion import states
 from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.policy import DriftSettings
+from recunlearn.deletion.signing import default_folder, read_keys
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.settings import ScoreSettings
@@ -72,6 +73,21 @@ def standing_model(ledger: Ledger, settings: ScoreSettings, named: Path | None) 
             f"score-users --dataset {settings.dataset} --model {settings.model}, or name a --checkpoint."
         )
     return Standing(keys, folder)
+
+
+def served_model(settings: ScoreSettings, named: Path | None, keys: Path | None = None) -> Keys:
+    """Run whose model is served: the named one, that of the settings, or what the last deletion made of it.
+
+    ``keys``: folder of the keys that the ledger needs; where there are none, there was no deletion.
+    """
+    run = keys_for(settings, named)
+    if named is not None or (run.model / "manifest.json").is_file() or not Ledger.default_path().is_file():
+        return run
+    if keys is None and not default_folder().is_dir():
+        return run
+    with Ledger(Ledger.default_path(), read_keys(keys)) as ledger:
+        folder = _of_last_job(ledger, settings.dataset, settings.model)
+    return run if folder is None else keys_for(settings, folder)
 
 
 def _of_last_job(ledger: Ledger, dataset: str, model: str | None) -> Path | None:

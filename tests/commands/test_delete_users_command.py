@@ -103,6 +103,21 @@ def test_from_a_file_to_receipts(delete, trained, run_cli, home, tmp_path):
     assert list(pd.read_csv(tmp_path / "requests-out.csv")["reference"]) == ["R-1", "R-2"]
 
 
+def test_what_is_served_afterwards_is_the_last_job_s_model(delete, trained, run_cli):
+    gone, there = trained.users[:2]
+    assert delete(gone).code == 0
+    options = ("--config", trained.folder / "run.toml", "-k", "3", "--format", "json")
+    left = run_cli("recommend", "--user", there, *options)
+    assert left.code == 0, left.err
+    assert json.loads(left.out)["source"] == "model"
+    deleted = run_cli("recommend", "--user", gone, *options)
+    assert json.loads(deleted.out)["source"] == "popular"
+    assert "was deleted" in deleted.err
+    refused = run_cli("recommend", "--user", gone, "--strangers", "error", *options)
+    assert refused.code != 0
+    assert "Traceback" not in refused.err
+
+
 def test_a_tampered_receipt_has_an_exit_code(delete, trained, run_cli, home):
     assert delete(trained.users[0]).code == 0
     (file,) = (home / "receipts").glob("*.json")
