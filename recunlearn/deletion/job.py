@@ -183,8 +183,8 @@ def tell_others(dataset: str, standing: Standing, orders: Orders) -> None:
             others += read_json(manifest).get("data") == dataset
     if others:
         orders.listener.say(
-            f"Warning: there are {others} other models of '{dataset}' in {paths.models()}; those that know "
-            "what is erased will be removed with it."
+            f"Warning: other models of '{dataset}' in {paths.models()}: {others}. Those that know what is "
+            "erased will be removed with it."
         )
 
 

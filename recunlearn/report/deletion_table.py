@@ -48,17 +48,22 @@ def draw_plan(console: Console, plan: Any) -> None:
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style="bold", no_wrap=True)
     grid.add_column(overflow="fold")
-    erased = f"{plan.users:,} users, {plan.interactions:,} interactions ({plan.trained:,} of them trained on)"
+    erased = (
+        f"{_many(plan.users, 'user')}, {_many(plan.interactions, 'interaction')} "
+        f"({plan.trained:,} of them trained on)"
+    )
     grid.add_row("erased", erased)
     if plan.cold_items:
-        grid.add_row(
-            "cold", f"{plan.cold_items:,} items that nobody has afterwards; they are no longer ranked"
-        )
+        grid.add_row("cold", f"{_many(plan.cold_items, 'item')} that nobody has afterwards, no longer ranked")
     grid.add_row("method", Text(f"{', then '.join(plan.methods)}: {plan.reason}"))
     grid.add_row("cost", Text(plan.cost or "none"))
     grid.add_row("time", _time(plan.seconds, plan.retrain_seconds))
     grid.add_row("risk", Text(plan.risk))
     console.print(grid)
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _time(seconds: float | None, retraining: float | None) -> str:

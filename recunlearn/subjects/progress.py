@@ -56,7 +56,8 @@ class Bar(lightning.Callback):
 
     def _announce(self, seconds: float) -> None:
         left = self._epochs - self._journal.epoch
-        whole = f"about {_spoken(seconds * left)} for {left} epochs"
+        more = " more" * (self._journal.epoch > 0)
+        whole = f"about {_spoken(seconds * left)} for {left}{more} epoch{'s' * (left != 1)}"
         self._progress.console.print(
             f"{self._title}: about {seconds:.1f} s an epoch"
             + (
