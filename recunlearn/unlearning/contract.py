@@ -56,6 +56,7 @@ class Unlearned:
         history: losses by step.
         shards: shards retrained; None for a method without shards.
         parts: seconds by part of the work, where a method has parts.
+        start, target: mean loss of the forgotten before, and the one that the stopping rule waits for.
     """
 
     model: nn.Module
@@ -72,6 +73,8 @@ class Unlearned:
     history: History = field(default_factory=dict)
     shards: int | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+    start: float | None = None
+    target: float | None = None
 
     def facts(self) -> dict[str, Any]:
         """Everything but model and history, as plain values."""

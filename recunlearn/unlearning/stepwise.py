@@ -156,6 +156,8 @@ class Stepwise(ABC):
             None if run.goal is None else run.reached,
             run.diverged,
             run.history,
+            start=None if run.goal is None else run.goal.start,
+            target=None if run.goal is None else run.goal.target,
         )
 
     def _checked(self, subject: Subject, forget: IntArray) -> IntArray:
