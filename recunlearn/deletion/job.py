@@ -2,13 +2,10 @@
 
 import shutil
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from recunlearn.deletion import states
 from recunlearn.deletion.closing import close_all, erase_and_purge, job_folder, remove_stale
@@ -42,6 +39,7 @@ from recunlearn.foundation.errors import CheckpointError, DataError, UsageError
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import read_json
 from recunlearn.studies.benchmark.locks import locked
+from recunlearn.studies.threads import threads
 
 FAILED_STATES = (states.SCORED, states.UNLEARNED, states.ESCALATED)
 
@@ -90,7 +88,7 @@ def delete_users(
     Raises:
         RecunlearnError: in one sentence, what to do; what was finished stays finished.
     """
-    with locked(jobs_folder() / settings.dataset), _threads(settings.threads or 1):
+    with locked(jobs_folder() / settings.dataset), threads(settings.threads or 1):
         outcome = Outcome(*ledger.receive(settings.dataset, requests))
         job = ledger.job_under_way(settings.dataset)
         remove_stale(settings.dataset, job)
@@ -104,16 +102,6 @@ def delete_users(
                 settings, checkpoint = standing.keys.settings, None
                 _carry_out(*_begin(ledger, standing, fine, orders), ledger, orders, outcome)
         return outcome
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def dry_run(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 
 from recunlearn.circuits.tracing import Tracer, tracer
@@ -21,6 +20,7 @@ from recunlearn.studies.circuit_measures import Array, Runs
 from recunlearn.studies.keys import Keys, keys_for
 from recunlearn.studies.score_stages import trained
 from recunlearn.studies.scoring import Listener
+from recunlearn.studies.threads import threads
 from recunlearn.subjects.contract import Batch, Subject
 
 CLOSE = 0.95
@@ -70,13 +70,9 @@ def check_circuits(
     if samples < 1:
         raise UsageError(f"A check needs at least 1 sample, but got --samples {samples}.")
     keys, listener = keys_for(settings, checkpoint), listener or Listener()
-    before = torch.get_num_threads()
-    torch.set_num_threads(keys.settings.threads or 1)
-    try:
+    with threads(keys.settings.threads or 1):
         subject = trained(keys, listener, anchors=False)
         found = check_subject(subject, keys.settings, samples, retrain_seeds, listener)
-    finally:
-        torch.set_num_threads(before)
     found.summary.update(_provenance(subject, keys))
     return found
 

@@ -1,14 +1,12 @@
 """One request: forget the listed users of a trained recommender, measure what came of it, write the model."""
 
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
 from recunlearn.data.catalogue import load_interactions
@@ -18,6 +16,7 @@ from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.store import content_hash, read_json
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.scoring import Listener
+from recunlearn.studies.threads import threads
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.recbole.evaluation import evaluate, per_user
 from recunlearn.subjects.recbole.store import load_subject, save_subject, train_subject
@@ -68,18 +67,8 @@ def forget_users(
     Raises:
         UsageError: a user is not in the model, or the method cannot forget them.
     """
-    with _threads(keys.settings.threads or 1):
+    with threads(keys.settings.threads or 1):
         return _forget(keys, users, method, out, listener or Listener())
-
-
-@contextmanager
-def _threads(number: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(number)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _forget(

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
@@ -28,6 +27,7 @@ from recunlearn.studies.probe import probe
 from recunlearn.studies.residual import residual_columns
 from recunlearn.studies.scoring import Listener
 from recunlearn.studies.sources.contract import source_of
+from recunlearn.studies.threads import threads
 from recunlearn.subjects.contract import Subject
 
 LARGE_GAP = 0.05
@@ -44,12 +44,8 @@ def compute(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
 
     torch runs with ``settings.threads`` threads, one by default, and gets its own number back afterwards.
     """
-    before = torch.get_num_threads()
-    torch.set_num_threads(keys.settings.threads or 1)
-    try:
+    with threads(keys.settings.threads or 1):
         return _stages(keys, listener)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any]]:

@@ -4,7 +4,6 @@ import time
 from dataclasses import dataclass, field
 
 import numpy as np
-import torch
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.errors import UsageError
@@ -14,6 +13,7 @@ from recunlearn.studies.benchmark.locks import read_plain
 from recunlearn.studies.benchmark.plan import Plan
 from recunlearn.studies.fold_in import FoldIn
 from recunlearn.studies.measuring import Setting, measure
+from recunlearn.studies.threads import threads
 from recunlearn.studies.training_time import epoch_seconds
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.recbole.parameters import epochs_of
@@ -70,14 +70,10 @@ class Estimate:
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Time some steps of every model and ask every method for its cost."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        found = Estimate(plan, jobs)
+    found = Estimate(plan, jobs)
+    with threads():
         for model in plan.models:
             _add(found, model)
-    finally:
-        torch.set_num_threads(before)
     return found
 
 

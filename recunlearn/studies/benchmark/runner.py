@@ -1,11 +1,9 @@
 """Run a benchmark: scores and forget sets first, then every task in processes, then the tables."""
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from recunlearn.difficulty.forget_sets import forget_sets
 from recunlearn.foundation.errors import RecunlearnError, UsageError
@@ -17,6 +15,7 @@ from recunlearn.studies.benchmark.plan import Plan
 from recunlearn.studies.columns import columns_in
 from recunlearn.studies.forget_sets import MANIFEST, candidates_of, export_sets, scores_facts
 from recunlearn.studies.scoring import Listener, check_folder, scored
+from recunlearn.studies.threads import threads
 from recunlearn.unlearning.shards.parallel import run_tasks
 
 CLAIM = "benchmark.json"
@@ -48,7 +47,7 @@ def run_benchmark(
     tasks = [t for t in plan.tasks() if not _is_done(plan, t)]
     if tasks:
         board = Board(plan, jobs, [t for t in tasks if t.kind != "cells"])
-        with watching(board), _one_thread():
+        with watching(board), threads():
             run_tasks(do, plan, tasks, jobs, board.told)
     return results(plan)
 
@@ -124,16 +123,6 @@ def _is_done(plan: Plan, task: Any) -> bool:
         and (task.set_name in ("", TUNING) or c.set_name == task.set_name)
     ]
     return all(read_result(plan, cell) is not None for cell in cells)
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def default_folder(config: Path) -> Path:

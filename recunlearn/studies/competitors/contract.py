@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from recunlearn.foundation.errors import UsageError
+from recunlearn.studies.threads import threads
 from recunlearn.subjects.contract import IntArray, Recommender
 
 Array = NDArray[np.float64]
@@ -48,7 +49,7 @@ class Competitor(ABC):
         found = np.full(len(wanted), np.nan)
         active = subject.n_samples()[wanted] > 0
         if active.any() and self.absence(subject) is None:
-            with one_thread(), in_eval_mode(subject.model):
+            with threads(), in_eval_mode(subject.model):
                 found[active] = self.measure(subject, wanted[active], seed)
         return np.where(np.isfinite(found), found, np.nan)[place.reshape(-1)]
 
@@ -74,17 +75,6 @@ def _check(rows: IntArray, count: int) -> None:
         raise UsageError(
             f"Users to score are rows from 0 to {count - 1} of the subject's entities, but got {outside[0]}."
         )
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums in one order, whatever the number of threads; torch gets its own number back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @contextmanager

@@ -15,10 +15,11 @@ from recunlearn.difficulty.validity import correlations
 from recunlearn.foundation.store import atomic_file, to_json
 from recunlearn.studies.competitors.registry import find
 from recunlearn.studies.scoring import Listener
+from recunlearn.studies.threads import threads
 from recunlearn.studies.validity.analysis import Seed, rows_of, study
 from recunlearn.studies.validity.results import CUD, ModelStudy, Study
 from recunlearn.studies.validity.settings import ValiditySettings
-from recunlearn.studies.validity.tasks import bases, competitors, do_all, one_thread, others
+from recunlearn.studies.validity.tasks import bases, competitors, do_all, others
 from recunlearn.studies.validity.trial import Trial
 from recunlearn.studies.validity.variants import check_axes
 from recunlearn.subjects.recbole.names import family_of
@@ -47,7 +48,7 @@ def validate(settings: ValiditySettings, *, jobs: int = 1, listener: Listener | 
     counted = told.stage("Correlations", len(settings.models))
     found: list[ModelStudy] = []
     vectors: dict[str, list[Held]] = {}
-    with one_thread():
+    with threads():
         for model in settings.models:
             seeds = [Seed(Trial(settings, model, k)) for k in range(settings.seeds)]
             found.append(study(seeds))

@@ -1,12 +1,10 @@
 """The slow pieces of a study, each a task for a process; what a task makes is stored."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-import torch
-
 from recunlearn.studies.competitors.registry import known
+from recunlearn.studies.threads import threads
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.trial import Trial
 from recunlearn.studies.validity.variants import variants
@@ -66,19 +64,8 @@ def do_all(
     settings: ValiditySettings, tasks: Sequence[Task], jobs: int, advance: Callable[[int], None]
 ) -> None:
     """Do tasks in processes of one thread each; what is stored already is read only."""
-    with one_thread():
+    with threads():
         run_tasks(do, settings, tasks, jobs, lambda task: advance(1))
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Figures repeat with one thread; torch gets its own number back."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 _TRIALS: dict[tuple[str, str, int], Trial] = {}
