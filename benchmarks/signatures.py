@@ -13,6 +13,7 @@ from recunlearn.difficulty.signatures import SIGNATURES
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.report.signature_table import markdown
 from recunlearn.studies.circuit_signatures import SignatureReport, circuit_signatures
+from recunlearn.studies.stored import scored_run
 
 
 def main() -> None:
@@ -24,7 +25,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     reports = {
-        model: circuit_signatures(ScoreSettings(dataset=asked.dataset, model=model, seed=asked.seed))
+        model: circuit_signatures(
+            scored_run(ScoreSettings(dataset=asked.dataset, model=model, seed=asked.seed))
+        )
         for model in asked.models
     }
     versions = next(iter(reports.values())).facts["versions"]

@@ -1,12 +1,15 @@
 """``circuits signatures``: which edges separate hard from easy users."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from recunlearn.commands.circuits import circuits
 from recunlearn.commands.run_options import Run, with_run
+
+if TYPE_CHECKING:
+    from recunlearn.studies.stored import ScoredRun
 
 
 def register(_app: typer.Typer) -> None:
@@ -24,16 +27,24 @@ def signatures(
     run: Run,
 ) -> None:
     """Compare the circuits of easy and hard users: paths, late and direct edges, attention, Gini, overlap."""
-    from recunlearn.foundation.store import to_json
-    from recunlearn.report.signature_table import draw, markdown
     from recunlearn.report.terminal import listening
-    from recunlearn.studies.circuit_signatures import circuit_signatures, export_signatures, plain
     from recunlearn.studies.scoring import check_folder
+    from recunlearn.studies.stored import scored_run
 
     if out is not None:
         check_folder(out)
     with listening() as listener:
-        report = circuit_signatures(run.settings, checkpoint=run.checkpoint, listener=listener)
+        found = scored_run(run.settings, checkpoint=run.checkpoint, listener=listener)
+    show(found, out, format_)
+
+
+def show(run: "ScoredRun", out: Path | None, format_: str) -> None:
+    """Compare the circuits of a run, write the tables where asked, and print them."""
+    from recunlearn.foundation.store import to_json
+    from recunlearn.report.signature_table import draw, markdown
+    from recunlearn.studies.circuit_signatures import circuit_signatures, export_signatures, plain
+
+    report = circuit_signatures(run)
     if out is not None:
         export_signatures(report, out)
     if format_ == "json":

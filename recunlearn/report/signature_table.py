@@ -1,8 +1,9 @@
 """The signatures of a run as tables: cells as data first, then drawn on a terminal or as Markdown."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -15,25 +16,40 @@ from recunlearn.studies.circuit_signatures import SignatureReport
 
 COLOURS = {AS_CLAIMED: "green", OPPOSITE: "red"}
 OVERLAPS = {"overlap_jaccard": "Jaccard of the top quarter", "overlap_cosine": "cosine"}
-LEGEND = (
-    "paper: what arXiv 2601.09624 says of hard users; easy, hard: medians; delta: Cliff's delta, above 0 "
-    "where hard users have more, and its 95 % bootstrap interval; p: permutation test, corrected after Holm; "
-    "concentration: Gini of |e|; overlap: with the own group; p apart: of pairs within a group overlapping "
-    "more than pairs between; edges: medians of e / Σ|e|, p of the Mann-Whitney test, corrected after Holm "
-    "for all edges; rho: Spearman; partial: with activity, mean item popularity and loss held fixed"
-)
+HELD = {
+    "n_interactions": "activity",
+    "mean_item_popularity": "mean item popularity",
+    "answer_tokens": "answer length",
+    "shared_ngrams": "shared wording",
+}
+"""What columns of a score table are called in sentences."""
+
+
+def legend(facts: Mapping[str, Any]) -> str:
+    """What the tables' words mean."""
+    *first, last = (HELD.get(column, column) for column in facts["controls"])
+    many = facts["words"]["entities"]
+    return (
+        f"paper: what arXiv 2601.09624 says of hard {many}; easy, hard: medians; delta: Cliff's delta, above "
+        f"0 where hard {many} have more, and its 95 % bootstrap interval; p: permutation test, corrected "
+        "after Holm; concentration: Gini of |e|; overlap: with the own group; p apart: of pairs within a "
+        "group overlapping more than pairs between; edges: medians of e / Σ|e|, p of the Mann-Whitney test, "
+        "corrected after Holm for all edges; rho: Spearman; partial: with "
+        f"{', '.join(first)} and {last} held fixed"
+    )
 
 
 def grids(report: SignatureReport) -> list[Grid]:
     """Every table of the report, in order."""
     found: list[Grid] = []
+    words = report.facts["words"]
     for c in report.comparisons:
-        found += _of_comparison(c)
-    return [*found, _of_associations(report.associations)]
+        found += _of_comparison(c, words["entities"])
+    return [*found, _of_associations(report.associations, words)]
 
 
-def _of_comparison(c: Comparison) -> list[Grid]:
-    title = f"{c.title} ({c.n_easy} and {c.n_hard} users)"
+def _of_comparison(c: Comparison, many: str) -> list[Grid]:
+    title = f"{c.title} ({c.n_easy} and {c.n_hard} {many})"
     if c.reason:
         return [Grid(title, (), (), note=c.reason)]
     signatures = tuple(
@@ -61,13 +77,13 @@ def _of_comparison(c: Comparison) -> list[Grid]:
     ]
 
 
-def _of_associations(found: Sequence[Association]) -> Grid:
+def _of_associations(found: Sequence[Association], words: Mapping[str, str]) -> Grid:
     rows = tuple(
         (a.target, a.title, f"{a.n:,}", _signed(a.rho) or CONSTANT, *_effect(a.partial, a.low, a.high)[:2])
         for a in found
     )
-    headers = ("against", "signature", "users", "rho", "partial", "95 %")
-    return Grid("Signatures of single users against their difficulty", headers, rows, 2)
+    headers = ("against", "signature", words["entities"], "rho", "partial", "95 %")
+    return Grid(f"Signatures of single {words['entities']} against their difficulty", headers, rows, 2)
 
 
 def facts(report: SignatureReport) -> str:
@@ -76,8 +92,8 @@ def facts(report: SignatureReport) -> str:
     w = f["anchors_agreement"]
     agreed = "" if w is None or math.isnan(w) else f", Kendall's W of the anchors' methods {w:.2f}"
     return (
-        f"{f['model']} on {f['dataset']}, seed {f['seed']}: {f['users']:,} users, {f['edges']} edges, "
-        f"depth {f['depth']}{agreed}"
+        f"{f['model']} on {f['dataset']}, seed {f['seed']}: {f['users']:,} {f['words']['entities']}, "
+        f"{f['edges']:,} edges, depth {f['depth']}{agreed}"
     )
 
 
@@ -85,7 +101,7 @@ def draw(console: Console, report: SignatureReport, folder: Path | None = None) 
     """Print every table, the legend and one line about the run."""
     for grid in grids(report):
         draw_grid(console, grid, COLOURS)
-    console.print(Text(LEGEND, style="dim"))
+    console.print(Text(legend(report.facts), style="dim"))
     console.print(Text(facts(report)))
     if folder is not None:
         console.print(Text(f"saved in {folder}"))

@@ -1,4 +1,4 @@
-"""``circuits signatures``: which edges separate hard from easy users of a scored run."""
+"""Signatures: which edges separate hard from easy users, or rows, of a scored run."""
 
 import math
 from collections.abc import Mapping
@@ -16,13 +16,13 @@ from recunlearn.difficulty.cud import anchor_rows
 from recunlearn.difficulty.separation import Association, Comparison, associations, compare
 from recunlearn.difficulty.signatures import graph_of
 from recunlearn.foundation.errors import UsageError
-from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import atomic_file, to_json
-from recunlearn.studies.scoring import Listener
-from recunlearn.studies.stored import ScoredRun, scored_run
+from recunlearn.studies.columns import columns_in
+from recunlearn.studies.explain import USERS
+from recunlearn.studies.stored import ScoredRun
 
 CONTROLS = ("n_interactions", "mean_item_popularity", "loss")
-"""Columns of the score table that are held fixed."""
+"""Columns of the score table that are held fixed, by their names for users."""
 PARTS = 5
 """The lowest and the highest fifth of CUD are compared."""
 Rows = NDArray[np.int64]
@@ -33,7 +33,8 @@ class SignatureReport:
     """Signatures of a run.
 
     Args:
-        facts: data set, model, edges, depth of the graph, users, seed, versions.
+        facts: data set, model, edges, depth of the graph, users, seed, versions; ``words``: what one of them,
+            several and their samples are called; ``controls``: what is held fixed.
         comparisons: easy against hard anchors; lowest against highest fifth of CUD among the others.
         associations: of every user's signatures with CUD (users who are no anchors) and with the measured
             hardness (probed users), plain and with :data:`CONTROLS` held fixed.
@@ -44,18 +45,16 @@ class SignatureReport:
     associations: tuple[Association, ...]
 
 
-def circuit_signatures(
-    settings: ScoreSettings, *, checkpoint: Path | None = None, listener: Listener | None = None
-) -> SignatureReport:
-    """Compare the circuits of easy and hard users; the run is scored first if it was not.
+def circuit_signatures(run: ScoredRun) -> SignatureReport:
+    """Compare the circuits of easy and hard users of a run.
 
     Raises:
         UsageError: neither comparison has enough users.
         RecunlearnError: in one sentence, what to do.
     """
-    run = scored_run(settings, checkpoint=checkpoint, listener=listener)
     seed = run.keys.settings.seed
-    table = run.scores.table.set_index("user_id").loc[run.circuits.entities.tolist()]
+    table = columns_in(run.scores.table).plain(run.scores.table)
+    table = table.set_index("user_id").loc[run.circuits.entities.tolist()]
     sides = anchor_rows(run.anchors, run.circuits)
     cud, controls = table["cud"].to_numpy(), {c: table[c].to_numpy() for c in CONTROLS}
     others = np.flatnonzero(~table["is_anchor"].to_numpy(dtype=bool) & ~np.isnan(cud))
@@ -66,7 +65,7 @@ def circuit_signatures(
     )
     if all(c.reason for c in comparisons):
         said = "; ".join(f"{c.title}: {c.reason}" for c in comparisons)
-        raise UsageError(f"Nothing can be compared. {said}. Raise count of [anchors], or take more users.")
+        raise UsageError(f"Nothing can be compared. {said}. Raise count of [anchors].")
     held = {k: v[others] for k, v in controls.items()}
     found = associations(run.circuits, others, cud[others], "CUD", held)
     probed, hardness = _measured(run)
@@ -99,6 +98,8 @@ def _facts(run: ScoredRun) -> dict[str, Any]:
         "edges": len(circuits.edges),
         "depth": graph_of(circuits).depths[-1],
         "users": int(np.isfinite(circuits.values).all(1).sum()),
+        "words": dict(summary.get("words", USERS)),
+        "controls": [columns_in(run.scores.table).name(c) for c in CONTROLS],
         "anchors_agreement": run.anchors.agreement.get("kendall_w_methods"),
         "settings": run.keys.settings.model_dump(mode="json"),
         "versions": {p: version(p) for p in ("recunlearn", "recbole", "torch", "numpy", "scipy")},

@@ -72,6 +72,16 @@ def test_score_then_read_then_forget_sets(place, run_cli):
     assert again.out == first.out
     assert "Tracing" not in again.err
 
+    # 3 anchors a side are too few for a test; the fifths of CUD are 42 // 5 rows each.
+    shapes = run_cli("tofu", "signatures", *asked, "--out", place / "shapes")
+    assert shapes.code == 0, shapes.err
+    assert "anchors left out (8 and 8 rows)" in shapes.out
+    assert "3 easy, 3 hard" in shapes.out
+    assert "attention edges" in shapes.out
+    assert "shared wording and loss held fixed" in " ".join(shapes.out.split())
+    told = json.loads((place / "shapes" / "signatures.json").read_text())["facts"]
+    assert told["controls"] == ["answer_tokens", "shared_ngrams", "loss"]
+
     (place / "some.csv").write_text("row_id\nown:3\nown:0\n")
     shown = run_cli("tofu", "score", *asked, "--rows", place / "some.csv")
     assert shown.code == 0, shown.err
