@@ -1,10 +1,11 @@
 """``circuits``: how far circuits can be trusted, and what they show."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import Run, with_run
 
 circuits = typer.Typer(no_args_is_help=True, help="How far circuits can be trusted, and what they show.")
@@ -28,9 +29,7 @@ def check(
         int, typer.Option(min=0, max=20, help="Train the model as often again, to see how edges move.")
     ] = 0,
     out: Annotated[Path | None, typer.Option(help="Folder for check.json, edges.csv and check.png.")] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
     *,
     run: Run,
 ) -> None:

@@ -1,10 +1,11 @@
 """``circuits signatures``: which edges separate hard from easy users."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.circuits import circuits
 from recunlearn.commands.run_options import Run, with_run
 
@@ -19,10 +20,8 @@ def register(_app: typer.Typer) -> None:
 
 
 def signatures(
-    out: Annotated[Path | None, typer.Option(help="Folder for the tables (JSON and CSV).")] = None,
-    format_: Annotated[
-        Literal["table", "json", "markdown"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    out: o.Tables = None,
+    format_: o.TableOrText = "table",
     *,
     run: Run,
 ) -> None:

@@ -6,6 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from recunlearn.commands.log_options import LOG_OPTIONS, settings_of
+from recunlearn.commands.run_options import with_run
+
 if TYPE_CHECKING:
     from recunlearn.data.importing import ImportSettings, Report
     from recunlearn.data.interactions import Interactions
@@ -17,60 +20,30 @@ data = typer.Typer(
 Format = StrEnum("Format", ["table", "json"])
 ListFormat = StrEnum("ListFormat", ["table", "csv", "json"])
 Returned = StrEnum("Returned", ["error", "drop", "keep"])
-Duplicates = StrEnum("Duplicates", ["first", "last", "all", "error"])
-
-UserCol = Annotated[str | None, typer.Option(metavar="NAME", help="User column; usual names are recognised.")]
-ItemCol = Annotated[str | None, typer.Option(metavar="NAME", help="Item column; usual names are recognised.")]
-RatingCol = Annotated[str | None, typer.Option(metavar="NAME", help="Rating column; 'none' leaves it out.")]
-TimeCol = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Time column (numbers or ISO dates); or 'none'.")
-]
-SplitCol = Annotated[
-    str | None, typer.Option(metavar="NAME", help="Column with your own train, valid, test.")
-]
-ValidFile = Annotated[
-    Path | None, typer.Option(help="Your own validation rows; the log itself is for training.")
-]
-TestFile = Annotated[Path | None, typer.Option(help="Your own test rows.")]
-MinRating = Annotated[
-    float | None, typer.Option(help="Drop ratings below; default: every rating is a positive.")
-]
-Sep = Annotated[str | None, typer.Option(help="Separator: tab, comma, semicolon, pipe, space, or itself.")]
-Scale = Annotated[str | None, typer.Option("--rating-scale", metavar="LO,HI", help="Refuse ratings outside.")]
-Twice = Annotated[
-    Duplicates, typer.Option(help="Repeated user-item pairs: which row is kept, in file order.")
-]
-Header = Annotated[bool, typer.Option("--header/--no-header", help="Without header, columns are 1, 2, ...")]
 
 
 def register(app: typer.Typer) -> None:
     """Add ``data`` with its sub-commands."""
+    if not data.registered_commands:
+        data.command("add")(with_run(add, known=LOG_OPTIONS, make=settings_of, first=0))
+        data.command("check")(with_run(check, known=LOG_OPTIONS, make=settings_of, first=0))
+        data.command("list")(list_sets)
+        data.command("remove")(remove)
     app.add_typer(data, name="data")
 
 
-@data.command()
 def add(
     name: Annotated[str, typer.Argument(help="Name of the new data set; ml-1m with --from or --download.")],
     file: Annotated[Path | None, typer.Option(help="CSV, TSV, parquet or RecBole .inter file.")] = None,
     source: Annotated[Path | None, typer.Option("--from", help="The official ml-1m.zip.")] = None,
     download: Annotated[bool, typer.Option("--download", help="Fetch ml-1m.zip from GroupLens.")] = False,
-    user_col: UserCol = None,
-    item_col: ItemCol = None,
-    rating_col: RatingCol = None,
-    time_col: TimeCol = None,
-    split_col: SplitCol = None,
-    valid_file: ValidFile = None,
-    test_file: TestFile = None,
-    min_rating: MinRating = None,
-    sep: Sep = None,
-    scale: Scale = None,
-    duplicates: Twice = Duplicates.first,
-    header: Header = True,
     force: Annotated[bool, typer.Option("--force", help="Replace a data set of this name.")] = False,
     deleted: Annotated[
         Returned, typer.Option(help="What to do about users who were deleted from a set of this name.")
     ] = Returned.error,
     output: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.table,
+    *,
+    run: "ImportSettings",
 ) -> None:
     """Import a log under a name: data add shop --file log.csv --user-col customer --item-col sku."""
     from recunlearn.data.catalogue import check_new_name
@@ -80,71 +53,31 @@ def add(
     if (file is not None) + (source is not None) + download != 1:
         raise UsageError("Give exactly one of --file F, --from ml-1m.zip and --download.")
     folder = check_new_name(name, force=force)
-    settings = _settings(
-        user_col=user_col,
-        item_col=item_col,
-        rating_col=rating_col,
-        time_col=time_col,
-        split_col=split_col,
-        valid_file=valid_file,
-        test_file=test_file,
-        min_rating=min_rating,
-        sep=sep,
-        scale=scale,
-        duplicates=duplicates,
-        header=header,
-    )
     if file is not None:
-        built, report = _import(name, file, settings)
+        built, report = _import(name, file, run)
     else:
-        built, report = _import_ml_1m(name, source, settings)
+        built, report = _import_ml_1m(name, source, run)
     if deleted is not Returned.keep:
         built = _without_deleted(name, built, drop=deleted is Returned.drop)
-    write_data_set(built, folder, settings.model_dump(mode="json") | _origin(report))
+    write_data_set(built, folder, run.model_dump(mode="json") | _origin(report))
     _show(report, output, f"Data set '{name}' in {folder}")
 
 
-@data.command()
 def check(
     file: Annotated[Path, typer.Argument(help="CSV, TSV, parquet or RecBole .inter file.")],
-    user_col: UserCol = None,
-    item_col: ItemCol = None,
-    rating_col: RatingCol = None,
-    time_col: TimeCol = None,
-    split_col: SplitCol = None,
-    valid_file: ValidFile = None,
-    test_file: TestFile = None,
-    min_rating: MinRating = None,
-    sep: Sep = None,
-    scale: Scale = None,
-    duplicates: Twice = Duplicates.first,
-    header: Header = True,
     output: Annotated[Format, typer.Option("--format", help="Form of the report.")] = Format.table,
+    *,
+    run: "ImportSettings",
 ) -> None:
     """Report what a log holds and everything that keeps it from being imported (exit code 1)."""
     from recunlearn.data.importing import import_log
 
-    settings = _settings(
-        user_col=user_col,
-        item_col=item_col,
-        rating_col=rating_col,
-        time_col=time_col,
-        split_col=split_col,
-        valid_file=valid_file,
-        test_file=test_file,
-        min_rating=min_rating,
-        sep=sep,
-        scale=scale,
-        duplicates=duplicates,
-        header=header,
-    )
-    _, report = import_log(file.stem, file, settings)
+    _, report = import_log(file.stem, file, run)
     _show(report, output, str(file))
     if report.problems:
         raise typer.Exit(1)
 
 
-@data.command("list")
 def list_sets(
     output: Annotated[ListFormat, typer.Option("--format", help="Form of the list.")] = ListFormat.table,
 ) -> None:
@@ -167,7 +100,6 @@ def list_sets(
         _list_table(rows)
 
 
-@data.command()
 def remove(name: Annotated[str, typer.Argument(help="Name of an imported data set.")]) -> None:
     """Delete an imported data set."""
     from recunlearn.data.catalogue import remove_data_set
@@ -198,32 +130,6 @@ def _without_deleted(name: str, built: "Interactions", *, drop: bool) -> "Intera
 def _origin(report: "Report") -> dict[str, Any]:
     """Which file and columns the data came from, for the manifest."""
     return {k: report.facts[k] for k in ("file", "format", "columns") if k in report.facts}
-
-
-def _settings(*, scale: str | None, **options: Any) -> "ImportSettings":
-    from recunlearn.data.importing import ImportSettings
-    from recunlearn.foundation.settings import make_settings
-
-    options["duplicates"] = str(options["duplicates"])
-    for key in ("valid_file", "test_file"):
-        options[key] = None if options[key] is None else str(options[key])
-    return make_settings(ImportSettings, {**options, "rating_scale": _scale(scale)}, "the options")
-
-
-def _scale(text: str | None) -> tuple[float, float] | None:
-    from recunlearn.foundation.errors import UsageError
-
-    if text is None:
-        return None
-    try:
-        low, high = (float(part) for part in text.split(","))
-    except ValueError:
-        low, high = 1.0, 0.0
-    if not low < high:
-        raise UsageError(
-            f"--rating-scale takes the lowest and the highest rating, such as 1,5, but got {text!r}."
-        )
-    return low, high
 
 
 def _import(name: str, file: Path, settings: "ImportSettings") -> "tuple[Interactions, Report]":

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import Run, with_run
 
 if TYPE_CHECKING:
@@ -48,9 +49,7 @@ def delete_users(
         Path | None, typer.Option(help="Folder of receipts, models and exports. (default: the home)")
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder of the keys. (default: in the home)")] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
     *,
     run: Run,
 ) -> None:

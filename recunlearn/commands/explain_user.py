@@ -1,10 +1,11 @@
 """``explain-user``: why one user is hard or easy to forget, as a picture, a table and a sentence."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import Run, with_run
 
 
@@ -15,13 +16,9 @@ def register(app: typer.Typer) -> None:
 
 def explain_user(
     user: Annotated[str, typer.Argument(metavar="ID", help="User to explain.", show_default=False)],
-    picture: Annotated[Literal["png", "svg", "none"], typer.Option(help="Kind of picture, if any.")] = "png",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the picture. (default: where the run's tables go)")
-    ] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    picture: o.Picture = "png",
+    out: o.PictureFolder = None,
+    format_: o.TableOrJson = "table",
     *,
     run: Run,
 ) -> None:

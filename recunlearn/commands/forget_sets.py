@@ -1,10 +1,11 @@
 """``forget-sets``: sets of users to try unlearning methods on."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import Run, with_run
 
 
@@ -31,9 +32,7 @@ def forget_sets(
         Path | None, typer.Option(help="Own list instead: a CSV with a user_id column, or one id a line.")
     ] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the sets and their manifest.")] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
     *,
     run: Run,
 ) -> None:

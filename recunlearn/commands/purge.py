@@ -1,9 +1,11 @@
 """``purge``: take users out of everything that is stored, and prove that a folder holds them no more."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
+
+from recunlearn.commands import options as o
 
 
 def register(app: typer.Typer) -> None:
@@ -29,9 +31,7 @@ def purge(
     ] = None,
     keys: Annotated[Path | None, typer.Option(help="Folder of the keys. (default: in the home)")] = None,
     show_ids: Annotated[bool, typer.Option("--show-ids", help="Name the users that --scan finds.")] = False,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
 ) -> None:
     """Delete users from a data set and all that was made from it; with --scan: look for them in a folder."""
     from recunlearn.commands.requested import read_users

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recunlearn.commands import options as o
+
 if TYPE_CHECKING:
     from recunlearn.foundation.settings import ScoreSettings
 
@@ -40,39 +42,18 @@ def _options(
         int | None,
         typer.Option(min=1, help="Most traced interactions of a user. (default: all; sequential models: 20)"),
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=2, help="Points on the attribution path. (default: 16)")
-    ] = None,
-    edge_score: Annotated[
-        Literal["eap-ig", "conductance"] | None, typer.Option(help="Edge score. (default: eap-ig)")
-    ] = None,
+    steps: o.steps(16) = None,  # type: ignore[valid-type]
+    edge_score: o.EdgeScore = None,
     path: Annotated[
         Literal["chunked", "captum"] | None,
         typer.Option(help="Own chunked loop, or Captum as driver. (default: chunked)"),
     ] = None,
-    baseline: Annotated[
-        Literal["mean", "zero", "counterfactual"] | None,
-        typer.Option(help="Start of the path. (default: mean)"),
-    ] = None,
-    granularity: Annotated[
-        Literal["module", "group", "head", "unit"] | None,
-        typer.Option(help="What is apart in a source of edges. (default: group)"),
-    ] = None,
-    sinks: Annotated[
-        Literal["module", "group", "head", "unit"] | None,
-        typer.Option(help="What is apart in a sink; the cost is told before. (default: module)"),
-    ] = None,
-    anchors: Annotated[
-        Literal["probe", "bilevel"] | None, typer.Option(help="Where anchors come from. (default: probe)")
-    ] = None,
-    outcome: Annotated[
-        Literal["increase", "share-left", "level"] | None,
-        typer.Option(help="What counts as forgotten when anchors are chosen. (default: increase)"),
-    ] = None,
-    similarity: Annotated[
-        Literal["cosine", "jaccard", "hamming", "paper"] | None,
-        typer.Option(help="How circuits are compared; paper: the published setting. (default: cosine)"),
-    ] = None,
+    baseline: o.baseline("mean") = None,  # type: ignore[valid-type]
+    granularity: o.granularity("What is apart in a source of edges. (default: group)") = None,  # type: ignore[valid-type]
+    sinks: o.granularity("What is apart in a sink; the cost is told before. (default: module)") = None,  # type: ignore[valid-type]
+    anchors: o.Anchors = None,
+    outcome: o.Outcome = None,
+    similarity: o.Similarity = None,
     min_rating: Annotated[
         float | None, typer.Option(help="Ratings below are no positives. (default: every rating is one)")
     ] = None,
@@ -81,17 +62,10 @@ def _options(
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="Parameter of the recommender (repeatable)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every stage. (default: 0)")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. (default: auto)")] = None,
-    threads: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Threads of torch in training and probe. (default: 1; tracing uses every core)"
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")
-    ] = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    threads: o.Threads = None,
+    config: o.Config = None,
 ) -> None:
     """Only its signature is used."""
 
@@ -105,6 +79,7 @@ def with_run(
     *,
     known: Mapping[str, inspect.Parameter] = OPTIONS,
     make: Callable[..., Any] | None = None,
+    first: int = 3,
 ) -> Callable[..., None]:
     """Command that takes the run's ``options`` beside those of ``function``, which gets them as ``run``.
 
@@ -113,11 +88,12 @@ def with_run(
         options: names of the options that it takes, the others have their default; None: all.
         known: all options that identify such a run.
         make: from all their values to the run; None: :func:`run_of`.
+        first: how many of them help shows before the command's own options.
     """
     make, options = make or run_of, tuple(known) if options is None else options
     own = [p for name, p in inspect.signature(function).parameters.items() if name != "run"]
     theirs = [known[name] for name in options]
-    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*theirs[:3], *own, *theirs[3:])]
+    parameters = [p.replace(kind=p.KEYWORD_ONLY) for p in (*theirs[:first], *own, *theirs[first:])]
 
     def command(**given: Any) -> None:
         asked = {name: given.pop(name) if name in options else None for name in known}
@@ -143,28 +119,14 @@ def _settings(config: Path | None, checkpoint: Path | None, asked: dict[str, Any
     from recunlearn.foundation.settings import ScoreSettings, make_settings, read_toml
     from recunlearn.studies.keys import read_checkpoint
 
-    paper = asked["similarity"] == "paper"
     options: dict[str, Any] = given(
         **{k: asked[k] for k in ("dataset", "model", "seed", "min_rating", "device", "threads")},
-        circuits=given(score=asked["edge_score"], **{k: asked[k] for k in CIRCUITS}),
-        anchors=given(source=asked["anchors"], outcome=asked["outcome"]),
-        similarity=given(preset="paper" if paper else None, measure=None if paper else asked["similarity"]),
+        **o.stages(asked, CIRCUITS),
         training=given(epochs=asked["epochs"], params=parameters(asked["set_"] or [])),
     )
     if checkpoint is not None:
         options.setdefault("dataset", read_checkpoint(checkpoint)["data"])
         making = {"--model": "model", "--epochs": "epochs", "--set": "set_", "--min-rating": "min_rating"}
-        _check_alone(checkpoint, **{option: asked[name] for option, name in making.items()})
+        o.check_alone(checkpoint, **{option: asked[name] for option, name in making.items()})
     values = merged(read_toml(config) if config else {}, options)
     return make_settings(ScoreSettings, values, f"{config} and the options" if config else "the options")
-
-
-def _check_alone(checkpoint: Path, **options: Any) -> None:
-    from recunlearn.foundation.errors import UsageError
-
-    named = [name for name, value in options.items() if value not in (None, [])]
-    if named:
-        raise UsageError(
-            f"{', '.join(named)} cannot go with --checkpoint: the model in {checkpoint} is trained already. "
-            "Leave out one or the other."
-        )

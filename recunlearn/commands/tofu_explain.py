@@ -1,10 +1,10 @@
 """``tofu explain``: why one row or author is hard or easy to forget."""
 
-from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import with_run
 from recunlearn.commands.tofu import tofu
 from recunlearn.commands.tofu_options import OPTIONS, TextRun, run_of
@@ -20,13 +20,9 @@ def explain(
     row: Annotated[
         str, typer.Argument(metavar="ROW", help="Row (or author) to explain.", show_default=False)
     ],
-    picture: Annotated[Literal["png", "svg", "none"], typer.Option(help="Kind of picture, if any.")] = "png",
-    out: Annotated[
-        Path | None, typer.Option(help="Folder for the picture. (default: where the run's tables go)")
-    ] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    picture: o.Picture = "png",
+    out: o.PictureFolder = None,
+    format_: o.TableOrJson = "table",
     *,
     run: TextRun,
 ) -> None:

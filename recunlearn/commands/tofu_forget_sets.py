@@ -1,10 +1,11 @@
 """``tofu forget-sets``: sets of rows or authors to try unlearning methods on."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import with_run
 from recunlearn.commands.tofu import tofu
 from recunlearn.commands.tofu_options import OPTIONS, TextRun, run_of
@@ -26,9 +27,7 @@ def forget_sets(
         bool, typer.Option("--unmatched", help="Let the sets differ in the length of their answers.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the sets and their manifest.")] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
     *,
     run: TextRun,
 ) -> None:

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from recunlearn.commands import options as o
+
 if TYPE_CHECKING:
     from recunlearn.studies.keys import Keys
     from recunlearn.subjects.tofu.settings import LanguageSettings
@@ -41,9 +43,7 @@ class TextRun:
 
 
 def _options(
-    config: Annotated[
-        Path | None, typer.Option("--config", help="TOML file with settings; options go over it.")
-    ] = None,
+    config: o.Config = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the rows' files. (default: RECUNLEARN_HOME/data/tofu)")
     ] = None,
@@ -74,20 +74,10 @@ def _options(
     too_long: Annotated[
         Literal["refuse", "truncate"] | None, typer.Option(help="What to do with longer rows.")
     ] = None,
-    steps: Annotated[
-        int | None, typer.Option(min=2, help="Points on the attribution path. (default: 5)")
-    ] = None,
-    edge_score: Annotated[
-        Literal["eap-ig", "conductance"] | None, typer.Option(help="Edge score. (default: eap-ig)")
-    ] = None,
-    baseline: Annotated[
-        Literal["mean", "zero", "counterfactual"] | None,
-        typer.Option(help="Start of the path. (default: counterfactual)"),
-    ] = None,
-    granularity: Annotated[
-        Literal["module", "group", "head", "unit"] | None,
-        typer.Option(help="What is apart in a source of edges. (default: head)"),
-    ] = None,
+    steps: o.steps(5) = None,  # type: ignore[valid-type]
+    edge_score: o.EdgeScore = None,
+    baseline: o.baseline("counterfactual") = None,  # type: ignore[valid-type]
+    granularity: o.granularity("What is apart in a source of edges. (default: head)") = None,  # type: ignore[valid-type]
     attention: Annotated[
         Literal["whole", "apart"] | None,
         typer.Option(help="An attention's input: one sink, or query, key and value. (default: whole)"),
@@ -95,22 +85,12 @@ def _options(
     internal_batch: Annotated[
         int | None, typer.Option(min=1, help="Rows traced at once; lowers memory. (default: what fits)")
     ] = None,
-    anchors: Annotated[
-        Literal["probe", "bilevel"] | None, typer.Option(help="Where anchors come from. (default: probe)")
-    ] = None,
-    outcome: Annotated[
-        Literal["increase", "share-left", "level"] | None,
-        typer.Option(help="What counts as forgotten when anchors are chosen. (default: increase)"),
-    ] = None,
-    similarity: Annotated[
-        Literal["cosine", "jaccard", "hamming", "paper"] | None,
-        typer.Option(help="How circuits are compared; paper: the published setting. (default: cosine)"),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of every stage. (default: 0)")] = None,
-    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or cuda:N. (default: auto)")] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Threads of torch in training and probe. (default: 1)")
-    ] = None,
+    anchors: o.Anchors = None,
+    outcome: o.Outcome = None,
+    similarity: o.Similarity = None,
+    seed: o.Seed = None,
+    device: o.Device = None,
+    threads: o.Threads = None,
     download: Annotated[
         bool | None, typer.Option("--download", help="Fetch missing files and models from the hub.")
     ] = None,
@@ -133,16 +113,14 @@ def run_of(**asked: Any) -> TextRun:
     from recunlearn.foundation.settings import make_settings, read_toml
     from recunlearn.subjects.tofu.settings import LanguageSettings
 
-    paper, config = asked["similarity"] == "paper", asked["config"]
+    config = asked["config"]
     files = [f.strip() for f in asked["files"].split(",") if f.strip()] if asked["files"] else None
     options: dict[str, Any] = given(
         **{k: asked[k] for k in ("model", "entity", "seed", "device", "threads")},
         files=files,
         text=given(**{k: asked[k] for k in ("max_length", "too_long")}),
         training=given(**{k: asked[k] for k in TRAINING}),
-        circuits=given(score=asked["edge_score"], **{k: asked[k] for k in CIRCUITS}),
-        anchors=given(source=asked["anchors"], outcome=asked["outcome"]),
-        similarity=given(preset="paper" if paper else None, measure=None if paper else asked["similarity"]),
+        **o.stages(asked, CIRCUITS),
     )
     stored = _of_checkpoint(asked["checkpoint"], asked)
     values = merged(merged(stored, read_toml(config) if config else {}), options)
@@ -156,16 +134,11 @@ def run_of(**asked: Any) -> TextRun:
 
 def _of_checkpoint(checkpoint: Path | None, asked: dict[str, Any]) -> dict[str, Any]:
     """Settings that a checkpoint was made with; options of training cannot go with it."""
-    from recunlearn.foundation.errors import UsageError
     from recunlearn.subjects.tofu.manifest import read_manifest
 
     if checkpoint is None:
         return {}
-    named = [f"--{k.replace('_', '-')}" for k in ("model", "files", *TRAINING) if asked[k] is not None]
-    if named:
-        raise UsageError(
-            f"{', '.join(named)} cannot go with --checkpoint: the model in {checkpoint} is trained already. "
-            "Leave out one or the other."
-        )
+    made = ("model", "files", *TRAINING)
+    o.check_alone(checkpoint, **{f"--{name.replace('_', '-')}": asked[name] for name in made})
     stored: dict[str, Any] = dict(read_manifest(checkpoint)["settings"])
     return stored

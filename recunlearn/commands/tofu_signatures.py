@@ -1,10 +1,8 @@
 """``tofu signatures``: which edges separate hard from easy rows."""
 
-from pathlib import Path
-from typing import Annotated, Literal
-
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import with_run
 from recunlearn.commands.tofu import tofu
 from recunlearn.commands.tofu_options import OPTIONS, TextRun, run_of
@@ -17,10 +15,8 @@ def register(app: typer.Typer) -> None:
 
 
 def signatures(
-    out: Annotated[Path | None, typer.Option(help="Folder for the tables (JSON and CSV).")] = None,
-    format_: Annotated[
-        Literal["table", "json", "markdown"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    out: o.Tables = None,
+    format_: o.TableOrText = "table",
     *,
     run: TextRun,
 ) -> None:

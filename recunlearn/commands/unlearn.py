@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.run_options import Run, with_run
 
 RUN = ("dataset", "model", "checkpoint", "min_rating", "epochs", "seed", "device", "threads", "config")
@@ -32,9 +33,7 @@ def unlearn(
     out: Annotated[
         Path | None, typer.Option(help="Folder of the new model. (default: among the models)")
     ] = None,
-    format_: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.TableOrJson = "table",
     *,
     run: Run,
 ) -> None:
