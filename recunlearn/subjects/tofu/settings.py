@@ -40,13 +40,13 @@ class LanguageTrainingSettings(Settings):
     batch_size: int = Field(8, ge=1)
     """Rows computed at once: lower it when memory is short."""
     accumulate: int = Field(4, ge=1)
-    """Batches whose gradients are added up before a step."""
+    """Batches of a step; their rows count alike, also where the last step of an epoch has fewer."""
     clip: float | None = Field(1.0, gt=0)
     """Largest norm of the gradient; None: any."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """``auto``: bf16 where a GPU has it; weights stay float32 in any case."""
     lora: int | None = Field(None, ge=1)
-    """Rank of adapters on all linear layers, merged after training; None: all weights train."""
+    """Rank of adapters on all linear layers but the output's, merged in the end; None: all weights train."""
     lora_alpha: float = Field(32.0, gt=0)
     """An adapter's change is multiplied by alpha / rank."""
 
