@@ -46,7 +46,7 @@ class LanguageTrainingSettings(Settings):
     precision: Literal["auto", "float32", "bf16"] = "auto"
     """``auto``: bf16 where a GPU has it; weights stay float32 in any case."""
     lora: int | None = Field(None, ge=1)
-    """Rank of adapters on all linear layers but the output's, merged in the end; None: all weights train."""
+    """Rank of adapters on all linear layers, merged after training; None: all weights train."""
     lora_alpha: float = Field(32.0, gt=0)
     """An adapter's change is multiplied by alpha / rank."""
 
