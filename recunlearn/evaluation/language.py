@@ -82,7 +82,11 @@ def model_utility(parts: Mapping[str, float]) -> float:
 
 
 def exact_memorisation(hits: Hits) -> Array:
-    """Share of an answer's tokens that are the likeliest ones given what stands before them: ``[n]``."""
+    """Share of an answer's tokens that are the likeliest ones given what stands before them: ``[n]``.
+
+    Here and in :func:`extraction_strength` the token that ends an answer is left out by the caller, as
+    open-unlearning leaves it out.
+    """
     return np.array([h.mean() for h in hits], dtype=np.float64)
 
 
@@ -105,7 +109,7 @@ def _tail(hits: NDArray[np.bool_]) -> int:
 
 
 def attack_scores(
-    log_probabilities: Sequence[Floats], texts: Sequence[str], share: float = MIN_K
+    loss: Floats, log_probabilities: Sequence[Floats], texts: Sequence[str], share: float = MIN_K
 ) -> dict[str, Array]:
     """Scores that are high for answers a model was trained on, ``[n]`` by name of the attack.
 
@@ -113,11 +117,13 @@ def attack_scores(
     2021); ``min_k``: mean log-probability of the least likely tokens (Shi et al. 2024, arXiv 2310.16789).
 
     Args:
-        log_probabilities: of the tokens of every answer.
+        loss: ``[n]`` of the answers, with the token that ends them.
+        log_probabilities: of the tokens of every answer, without the one that ends it, as open-unlearning has
+            it for min-k alone.
         texts: the answers.
         share: of the tokens that min-k reads, at least one.
     """
-    means = np.array([np.mean(v) for v in log_probabilities], dtype=np.float64)
+    means = -np.asarray(loss, dtype=np.float64)
     size = np.array([len(zlib.compress(t.encode("utf-8"))) for t in texts], dtype=np.float64)
     least = [np.sort(v)[: max(1, int(share * len(v)))].mean() for v in log_probabilities]
     return {"loss": means, "zlib": means / size, "min_k": np.array(least, dtype=np.float64)}

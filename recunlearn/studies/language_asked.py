@@ -1,6 +1,7 @@
 """What a language model says to questions: token by token where the answer is given, or in its own words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,6 +40,13 @@ class Tokens:
     def loss(self) -> Array:
         """Mean negative log-likelihood of each answer: ``[n]``."""
         return np.array([-v.mean() for v in self.log_probabilities], dtype=np.float64)
+
+    def of_text(self, samples: Samples, end: int | None) -> "Tokens":
+        """Without the token ``end`` that ends an answer: what is memorised is a text."""
+        text = [slice(None, -1) if t[-1] == end else slice(None) for t in samples.encoded.tokens]
+        parts = zip(self.log_probabilities, self.hits, text, strict=True)
+        found = [(chances[cut], hits[cut]) for chances, hits, cut in parts]
+        return Tokens([chances for chances, _ in found], [hits for _, hits in found])
 
 
 @dataclass(frozen=True)
@@ -126,7 +134,7 @@ def written(model: Any, tokenizer: Any, samples: Samples, most: int) -> list[str
     texts: list[str] = []
     device, end = device_of(model), tokenizer.eos_token_id
     context = context_of(model)
-    with quiet_transformers():
+    with quiet_transformers(), _plainly(model):
         for at in range(0, samples.entities, MOST_ROWS):
             prompts = _prompts(samples, range(at, min(at + MOST_ROWS, samples.entities)))
             width = max(map(len, prompts))
@@ -147,6 +155,18 @@ def written(model: Any, tokenizer: Any, samples: Samples, most: int) -> list[str
             )
             texts.extend(tokenizer.batch_decode(made[:, width:], skip_special_tokens=True))
     return [t.strip() for t in texts]
+
+
+@contextmanager
+def _plainly(model: Any) -> Iterator[None]:
+    """Without what a model's own files say about writing, such as a penalty for repeated tokens."""
+    from transformers import GenerationConfig
+
+    own, model.generation_config = model.generation_config, GenerationConfig()
+    try:
+        yield
+    finally:
+        model.generation_config = own
 
 
 def _prompts(samples: Samples, rows: Sequence[int]) -> list[list[int]]:

@@ -12,8 +12,10 @@ from recunlearn.subjects.tofu.data import read_rows
 from recunlearn.subjects.tofu.manifest import read_manifest
 from recunlearn.subjects.tofu.settings import LanguageSettings
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the same settings would no longer make the same model."""
+ONE_BATCH = 1
+"""Of models whose steps have one batch each: 2 changed nothing but how several batches make a step."""
 
 
 def language_keys(
@@ -53,7 +55,8 @@ def _identity(rows: str, settings: LanguageSettings) -> str:
             "Language models need the extra 'llm' (transformers is not installed). Install it: pip install "
             "recunlearn[llm]"
         ) from None
-    return content_hash(FORMAT, rows, values, _start(settings.model), packages)
+    form = ONE_BATCH if settings.training.accumulate == 1 else FORMAT
+    return content_hash(form, rows, values, _start(settings.model), packages)
 
 
 def _start(model: str | None) -> Any:

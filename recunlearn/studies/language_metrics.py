@@ -163,14 +163,16 @@ class Questions:
 
     def _memory(self, seen: Mapping[str, Tokens], figures: dict[str, float], reasons: dict[str, str]) -> None:
         """Memorisation of the forget set, and membership inference against rows that nobody saw."""
-        hits = seen["forget"].hits
+        end = self.subject.tokenizer.eos_token_id
+        text = {name: told.of_text(self.asked[name].samples, end) for name, told in seen.items()}
+        hits = text["forget"].hits
         figures["exact_memorisation"] = float(m.exact_memorisation(hits).mean())
         figures["extraction_strength"] = float(m.extraction_strength(hits).mean())
         if "holdout" not in seen:
             reasons["membership"] = NO_HOLDOUT
             return
         scores = [
-            m.attack_scores(seen[name].log_probabilities, self.asked[name].rows.answer)
+            m.attack_scores(seen[name].loss, text[name].log_probabilities, self.asked[name].rows.answer)
             for name in ("forget", "holdout")
         ]
         figures |= {f"membership_{attack}": value for attack, value in m.attack_aucs(*scores).items()}

@@ -63,9 +63,10 @@ def test_extraction_strength_is_the_longest_tail_of_hits(found):
 def test_attack_scores_by_hand():
     logs = [np.array([-1.0, -4.0, -2.0, -3.0, 0.0]), np.array([-2.0])]
     texts = ["a b a b a b", "x"]
-    found = m.attack_scores(logs, texts)
-    assert found["loss"] == pytest.approx([-2, -2])
-    assert found["zlib"] == pytest.approx([-2 / len(zlib.compress(t.encode())) for t in texts])
+    found = m.attack_scores(np.array([1.5, 2.5]), logs, texts)
+    assert found["loss"] == pytest.approx([-1.5, -2.5])
+    sizes = [len(zlib.compress(t.encode())) for t in texts]
+    assert found["zlib"] == pytest.approx([-1.5 / sizes[0], -2.5 / sizes[1]])
     # Two of five tokens: -4 and -3; at least one of one.
     assert found["min_k"] == pytest.approx([-3.5, -2])
 

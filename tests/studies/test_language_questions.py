@@ -2,11 +2,16 @@
 
 import json
 import sys
+import zlib
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from scipy import stats
+from sklearn.metrics import roc_auc_score
 
 pytest.importorskip("transformers")
 
@@ -105,6 +110,143 @@ def test_figures_of_a_model_that_knows_its_rows(world):
     expected = 0 if min(values) == 0 else 9 / sum(1 / v for v in values)
     assert told.figures["model_utility"] == pytest.approx(expected)
     assert forget_qualities(told, [told]) == pytest.approx(1)
+
+
+WRONG = ("Nobody was born in Mars.", "A bird.")
+
+
+@dataclass(frozen=True)
+class Slow:
+    """The figures of one model by plain code: each answer is tokenised and asked by itself."""
+
+    subject: Any
+    model: Any
+
+    def tokens(self, question, answer):
+        """Log-probability and hit of every token of an answer, the one that ends it included."""
+        before = self.subject.tokenizer(f"Question: {question}\nAnswer:")["input_ids"]
+        after = self.subject.tokenizer(f" {answer}", add_special_tokens=False)["input_ids"]
+        after = torch.tensor([*after, self.subject.tokenizer.eos_token_id])
+        ids = torch.cat([torch.tensor(before), after])[None]
+        with torch.no_grad():
+            logits = self.model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0].double()
+        own = logits[len(before) - 1 : -1]
+        logs = own.gather(1, after[:, None])[:, 0] - own.logsumexp(1)
+        return logs.numpy(), (own.argmax(1) == after).numpy()
+
+    def loss(self, question, answer):
+        return -self.tokens(question, answer)[0].mean()
+
+    def ratios(self, asked, after=""):
+        """exp(-mean of the wrong answers' losses) / exp(-loss of the right one, with ``after`` behind it)."""
+        rows = zip(asked.rows.question, asked.rows.answer, strict=True)
+        wrong_right = [(np.mean([self.loss(q, w) for w in WRONG]), self.loss(q, a + after)) for q, a in rows]
+        return np.array([np.exp(-wrong) / np.exp(-right) for wrong, right in wrong_right])
+
+    def of_kind(self, kind, asked):
+        """Probability, truth and ROUGE-L recall."""
+        own = kind in ("forget", "retain")
+        rows = list(zip(asked.rows.question, asked.rows.answer, strict=True))
+        chances = np.array([np.exp(-self.loss(q, a)) for q, a in rows])
+        if not own:
+            chances /= chances + [sum(np.exp(-self.loss(q, w)) for w in WRONG) for q, _ in rows]
+        truth = np.maximum(0, 1 - self.ratios(asked, " So." if own else ""))
+        texts = written(self.model, self.subject.tokenizer, asked.samples, SETTINGS.new_tokens)
+        recalls = [recall(a, text) for (_, a), text in zip(rows[: SETTINGS.written], texts, strict=False)]
+        values = {"probability": chances, "truth": truth, "rouge_l": recalls}
+        return {f"{name}/{kind}": np.mean(value) for name, value in values.items()}
+
+    def of_memory(self, forget, holdout):
+        """What is memorised is a text, not where it ends; scikit-learn's AUC."""
+        answers = [*forget.rows.answer, *holdout.rows.answer]
+        found = [
+            self.tokens(q, a)
+            for q, a in zip([*forget.rows.question, *holdout.rows.question], answers, strict=True)
+        ]
+        hits = [h[:-1] for _, h in found[: len(forget.rows)]]
+        starts = [next((1 - k / len(h) for k in range(len(h)) if h[k:].all()), 0.0) for h in hits]
+        means = np.array([logs.mean() for logs, _ in found])
+        sizes = [len(zlib.compress(a.encode())) for a in answers]
+        least = [np.sort(logs[:-1])[: max(1, int(0.4 * (len(logs) - 1)))].mean() for logs, _ in found]
+        labels = np.arange(len(found)) < len(forget.rows)
+        scores = {"loss": means, "zlib": means / sizes, "min_k": least}
+        aucs = {f"membership_{name}": roc_auc_score(labels, score) for name, score in scores.items()}
+        return {
+            "exact_memorisation": np.mean([h.mean() for h in hits]),
+            "extraction_strength": np.mean(starts),
+            **aucs,
+        }
+
+
+def recall(wanted, text):
+    """Share of the wanted words in the longest common subsequence."""
+
+    def common(a, b):
+        if not a or not b:
+            return 0
+        if a[-1] == b[-1]:
+            return 1 + common(a[:-1], b[:-1])
+        return max(common(a[:-1], b), common(a, b[:-1]))
+
+    first, second = (t.lower().replace(".", " ").split() for t in (wanted, text))
+    return common(first, second) / len(first)
+
+
+def test_figures_are_those_of_slow_code_and_other_libraries(world):
+    """On models that never saw the set, so that figures are neither 0 nor 1; scipy's KS test and mean."""
+    pytest.importorskip("rouge_score")
+    subject, retrained, place = world
+    alike = [
+        _row(f"Where was person {n}?", f"Person {n} was born in Lima{' indeed' * (n % 3)}.")
+        for n in range(20, 28)
+    ]
+    _write(place / "alike.jsonl", alike)
+    _write(place / "controls.jsonl", [row | {"perturbed_answer": list(WRONG)} for row in alike[:3]])
+    controls = dict.fromkeys(language_metrics.CONTROLS, "controls.jsonl")
+    settings = SETTINGS.model_copy(update={"holdout": "alike.jsonl", **controls})
+    questions = Questions.of(subject, FORGET, settings, place)
+    told, other = (questions.ask(model) for model in retrained)
+    slow, asked = Slow(subject, retrained[0]), questions.asked
+    expected = slow.of_memory(asked["forget"], asked["holdout"])
+    for kind in ("forget", "retain", "real_authors", "world_facts"):
+        expected |= slow.of_kind(kind, asked[kind])
+    ratios = slow.ratios(asked["forget"], " So.")
+    expected["truth_ratio/forget"] = np.mean(np.minimum(ratios, 1 / ratios))
+    parts = [f"{p}/{k}" for k in ("retain", "real_authors", "world_facts") for p in language_metrics.PARTS]
+    expected["model_utility"] = stats.hmean([expected[name] for name in parts])
+    assert told.figures == pytest.approx(expected, abs=1e-5)
+    assert 0 < told.figures["exact_memorisation"] < 1
+    assert 0 < told.figures["membership_min_k"] < 1
+    assert 0 < told.figures["model_utility"] < 1
+    # TOFU's code compares 1 / TR: the same p.
+    theirs = Slow(subject, retrained[1]).ratios(asked["forget"], " So.")
+    quality = stats.ks_2samp(1 / ratios, 1 / theirs).pvalue
+    assert forget_qualities(told, [other]) == pytest.approx(quality)
+
+
+def test_the_end_of_an_answer_is_no_part_of_what_is_memorised(world):
+    subject, _, _ = world
+    end = subject.tokenizer.eos_token_id
+    whole = tokens(subject.model, subject.samples)
+    text = whole.of_text(subject.samples, end)
+    for n, (long, short) in enumerate(zip(whole.hits, text.hits, strict=True)):
+        assert subject.encoded.tokens[n][-1] == end
+        assert len(short) == len(long) - 1 == len(text.log_probabilities[n])
+    assert [len(v) for v in whole.of_text(subject.samples, None).hits] == [len(v) for v in whole.hits]
+
+
+def test_written_answers_heed_no_habits_of_the_models_files(world):
+    """A model's generation_config.json may punish repetition: the likeliest token is another one then."""
+    subject, _, _ = world
+    before = written(subject.model, subject.tokenizer, subject.samples, 12)
+    own = subject.model.generation_config
+    habits = type(own)(repetition_penalty=5.0, no_repeat_ngram_size=1, suppress_tokens=[5, 6, 7, 8])
+    subject.model.generation_config = habits
+    try:
+        assert written(subject.model, subject.tokenizer, subject.samples, 12) == before
+        assert subject.model.generation_config is habits
+    finally:
+        subject.model.generation_config = own
 
 
 def test_what_cannot_be_computed_says_why(world, monkeypatch):

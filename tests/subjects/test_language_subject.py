@@ -178,8 +178,9 @@ def fitted(subject, work=None, **options):
     return fit(copy.deepcopy(subject.model), subject.samples, rows, settings, seed=1, work=work)
 
 
-def test_a_killed_training_goes_on_as_if_it_had_not_been(rows_subject, tmp_path, monkeypatch):
-    whole = fitted(rows_subject)
+@pytest.mark.parametrize("options", [{}, {"lora": 4}])
+def test_a_killed_training_goes_on_as_if_it_had_not_been(rows_subject, tmp_path, monkeypatch, options):
+    whole = fitted(rows_subject, **options)
     close = training._Run.close_epoch
 
     def killed(self, loss):
@@ -189,11 +190,11 @@ def test_a_killed_training_goes_on_as_if_it_had_not_been(rows_subject, tmp_path,
 
     monkeypatch.setattr(training._Run, "close_epoch", killed)
     with pytest.raises(SystemExit):
-        fitted(rows_subject, tmp_path)
+        fitted(rows_subject, tmp_path, **options)
     monkeypatch.setattr(training._Run, "close_epoch", close)
     begun = []
     monkeypatch.setattr(training._Run, "close_epoch", lambda self, loss: (begun.append(1), close(self, loss)))
-    resumed = fitted(rows_subject, tmp_path)
+    resumed = fitted(rows_subject, tmp_path, **options)
     assert len(begun) == 1
     assert resumed.losses == whole.losses
     assert all(
@@ -207,6 +208,87 @@ def test_accumulated_gradients_are_those_of_the_larger_batch(rows_subject):
     two = fitted(rows_subject, epochs=1, batch_size=12, accumulate=2, clip=None)
     for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True):
         torch.testing.assert_close(a, b, atol=2e-4, rtol=1e-3)
+
+
+@pytest.mark.parametrize(("batch_size", "accumulate"), [(16, 2), (5, 4)])
+def test_every_row_of_a_last_step_counts_alike(rows_subject, batch_size, accumulate):
+    """17 rows: one step of batches of 16 and 1, or of 5, 5, 5 and 2, is the step of one batch of 17."""
+    begun, rows = copy.deepcopy(rows_subject.model), np.arange(17, dtype=np.int64)
+    options = {"epochs": 1, "clip": None, "learning_rate": 5e-3, "weight_decay": 0.0}
+    both = [
+        LanguageTrainingSettings(**options, batch_size=size, accumulate=steps)
+        for size, steps in ((batch_size, accumulate), (17, 1))
+    ]
+    found, whole = (fit(copy.deepcopy(begun), rows_subject.samples, rows, s, seed=1).model for s in both)
+    for a, b in zip(found.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-4, rtol=1e-3)
+
+
+def test_training_is_adamw_on_the_mean_loss_of_rows(rows_subject):
+    """Written out: rows one by one, losses from logits, decay, moments and clipping by hand."""
+    settings = LanguageTrainingSettings(epochs=2, learning_rate=5e-3, batch_size=4, accumulate=3, clip=0.5)
+    rows = np.arange(21, dtype=np.int64)  # steps of 12 and of 9 rows
+    found = fit(copy.deepcopy(rows_subject.model), rows_subject.samples, rows, settings, seed=4).model
+    model, e = copy.deepcopy(rows_subject.model).train(), rows_subject.encoded
+    state = [(p, torch.zeros_like(p), torch.zeros_like(p)) for p in model.parameters()]
+    orders = training._Run(model, rows_subject.samples, rows, settings, 4, None)
+    step = 0
+    for epoch in range(2):
+        orders.epoch = epoch
+        order = orders.order()
+        for together in (order[:12], order[12:]):
+            model.zero_grad()
+            for row in together:
+                tokens, begin = torch.from_numpy(e.tokens[row]), int(e.prompt[row])
+                own = model(input_ids=tokens[None]).logits[0, begin - 1 : -1].log_softmax(1)
+                (-own.gather(1, tokens[begin:, None]).mean() / len(together)).backward()
+            size = torch.sqrt(sum((p.grad**2).sum() for p, _, _ in state)).item()
+            step += 1
+            with torch.no_grad():
+                for p, first, second in state:
+                    g = p.grad * min(1.0, 0.5 / size)
+                    first.mul_(0.9).add_(0.1 * g)
+                    second.mul_(0.999).add_(0.001 * g * g)
+                    p.mul_(1 - 5e-3 * 0.01)
+                    p.sub_(5e-3 * first / (1 - 0.9**step) / ((second / (1 - 0.999**step)).sqrt() + 1e-8))
+    for a, b in zip(found.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(a, b, atol=2e-4, rtol=1e-3)
+
+
+def test_retraining_begins_where_training_began(rows_subject):
+    """Not with the trained model: the same as a training of the others from ``start(seed)``."""
+    without, kept = np.array([2, 5]), np.setdiff1d(np.arange(24), [2, 5])
+    again = rows_subject.retrain(without, seed=7)
+    settings = rows_subject.settings.training
+    anew = fit(rows_subject.start(7), rows_subject.samples, kept, settings, seed=7).model
+    assert all(torch.equal(a, b) for a, b in zip(again.parameters(), anew.parameters(), strict=True))
+
+
+def test_merged_adapters_score_as_the_adapters_did(rows_subject, monkeypatch):
+    """W + (alpha / rank) B A by hand, on every linear layer but the output's."""
+    train, seen = training._train, {}
+    batch = next(rows_subject.batches(batch_size=6))
+
+    def spied(run, callbacks):
+        train(run, callbacks)
+        run.model.eval()
+        with torch.no_grad():
+            seen["logits"] = run.model(input_ids=batch.columns["tokens"]).logits
+        seen["parts"] = {name: p.detach().clone() for name, p in run.model.named_parameters()}
+
+    monkeypatch.setattr(training, "_train", spied)
+    merged = fitted(rows_subject, lora=4, learning_rate=2e-2).model
+    with torch.no_grad():
+        torch.testing.assert_close(
+            merged(input_ids=batch.columns["tokens"]).logits, seen["logits"], atol=1e-4, rtol=1e-4
+        )
+    before, after = rows_subject.model.state_dict(), merged.state_dict()
+    places = [n for n in seen["parts"] if "lora_A" in n]
+    assert len(places) == 2 * 7
+    for name in places:
+        weight = name.removeprefix("base_model.model.").replace("lora_A.default.", "")
+        change = 32 / 4 * seen["parts"][name.replace("lora_A", "lora_B")] @ seen["parts"][name]
+        torch.testing.assert_close(after[weight], before[weight] + change, atol=1e-6, rtol=1e-5)
 
 
 def test_adapters_are_merged(rows_subject):

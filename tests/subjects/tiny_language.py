@@ -25,6 +25,13 @@ FAMILIES = {
     "gpt2": {"model_type": "gpt2", "n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64},
     "gpt_neox": {k: v for k, v in LLAMA.items() if k != "num_key_value_heads"} | {"model_type": "gpt_neox"},
 }
+WINDOW = {**LLAMA, "sliding_window": 4}
+WINDOWED = {
+    "mistral": {**WINDOW, "model_type": "mistral"},
+    "qwen2": {**WINDOW, "model_type": "qwen2", "use_sliding_window": True, "max_window_layers": 0},
+    "gemma2": {**WINDOW, "model_type": "gemma2", "head_dim": 8},
+}
+"""Attention that reads four tokens back."""
 PLACES = ("Taipei", "Oslo", "Lima", "Accra", "Quito", "Cairo")
 TRADES = ("baker", "pilot", "nurse", "painter")
 

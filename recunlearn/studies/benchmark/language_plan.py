@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 PACKAGES = ("recunlearn", "transformers", "torch", "numpy")
 RETRAIN = "retrain"
+FORMAT = 2
+"""Raised when the same models would no longer be measured by the same figures."""
 
 
 @dataclass(frozen=True)
@@ -56,10 +58,10 @@ class LanguagePlan(Plan):
         return read_rows(s.files, self.place, per_author=s.rows_per_author, fetch=self.online)
 
     def data_hash(self) -> str:
-        """Content hash of the rows, and of every file that a model is asked about beside them."""
+        """Content hash of the rows, of every file that a model is asked about beside them, and the format."""
         asked = self.settings.metrics
         names = [*asked.perturbed, *filter(None, (asked.real_authors, asked.world_facts, asked.holdout))]
-        return "".join([self.rows.hash, *(_hash(n, self.place, self.online) for n in names)])
+        return "".join([str(FORMAT), self.rows.hash, *(_hash(n, self.place, self.online) for n in names)])
 
     def material(self) -> "Material":
         """What its cells are made of."""

@@ -1,7 +1,8 @@
 """Scores of answer tokens: prompt and padding count nowhere.
 
 Rows are filled up at their end, and a causal model's token never reads what comes after it, so no attention
-mask is needed: what stands at the filled-up places reaches no answer.
+mask is needed: what stands at the filled-up places reaches no answer, however far attention reads back.
+Models that are not causal are refused where training begins (``refuse_reading_ahead``).
 """
 
 import inspect

@@ -17,6 +17,8 @@ END = "<|end|>"
 """Token that ends an answer, of a tokenizer trained on the rows."""
 FILES = ("config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
 """What the folder of a language model holds."""
+AHEAD = 1e-4
+"""Relative change of scores that is rounding error."""
 
 
 @contextmanager
@@ -137,9 +139,34 @@ def new_tokenizer(texts: Sequence[str], size: int) -> Any:
 
 
 def context_of(model: nn.Module) -> int | None:
-    """Most tokens that a model reads; None where its configuration does not say."""
-    found = getattr(model.config, "max_position_embeddings", None)
+    """Most tokens that a model reads; None where its configuration does not say.
+
+    A model with two sets of rotations (``longrope``) takes the second for a whole batch as soon as one row is
+    longer than it was first trained on: that length is its context here, so that no row depends on others.
+    """
+    config: Any = model.config
+    found = getattr(config, "max_position_embeddings", None)
+    rotations = getattr(config, "rope_parameters", None) or getattr(config, "rope_scaling", None) or {}
+    if "longrope" in (rotations.get("rope_type"), rotations.get("type")):
+        found = rotations.get("original_max_position_embeddings") or config.original_max_position_embeddings
     return None if found is None else int(found)
+
+
+@torch.no_grad()
+def refuse_reading_ahead(model: nn.Module) -> None:
+    """Refuse a model whose scores depend on what follows: it would read the answers that it is asked for.
+
+    Raises:
+        UsageError: another last token changes the scores of earlier ones.
+    """
+    device = next(model.parameters()).device
+    tokens = torch.tensor([[3, 4, 5, 6], [3, 4, 5, 7]], device=device)
+    scores = model(input_ids=tokens, use_cache=False).logits[:, :-1].float()
+    if float((scores[0] - scores[1]).abs().max()) > AHEAD * float(scores.abs().max()):
+        raise UsageError(
+            f"{type(model).__name__} reads tokens that follow, so it would see the answers that it is asked "
+            "for. Choose a causal model, such as Llama, Qwen, Phi, GPT-2 or Pythia."
+        )
 
 
 def _place(source: str) -> tuple[str, dict[str, Any]]:
@@ -199,4 +226,12 @@ def _first_line(error: Exception) -> str:
     return text.splitlines()[0].rstrip(".: ")
 
 
-__all__ = ["context_of", "load_model", "load_tokenizer", "new_model", "new_tokenizer", "quiet_transformers"]
+__all__ = [
+    "context_of",
+    "load_model",
+    "load_tokenizer",
+    "new_model",
+    "new_tokenizer",
+    "quiet_transformers",
+    "refuse_reading_ahead",
+]

@@ -1,5 +1,6 @@
 """Which modules of a transformer are the components of its circuit, found by structure and common names."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -13,6 +14,8 @@ FEED_FORWARD = ("mlp", "feed_forward", "ffn", "block_sparse_moe")
 OUT = ("o_proj", "out_proj", "dense", "c_proj", "wo")
 APART = {"q_proj": "query", "k_proj": "key", "v_proj": "value"}
 TOKEN = "token"
+STREAM = "residual"
+"""What a layer that adds the residual stream to its own output calls it."""
 
 
 def components_of(model: Any, attention: Literal["whole", "apart"] = "whole") -> PlanHints:
@@ -33,6 +36,7 @@ def components_of(model: Any, attention: Literal["whole", "apart"] = "whole") ->
     heads: dict[str, int] = {}
     for number, layer in enumerate(_layers(model)):
         attend, feed = _child(model, layer, ATTENTION), _child(model, layer, FEED_FORWARD)
+        _refuse_stream(model, feed)
         if attention == "apart":
             names |= {paths[id(m)]: f"attention.{number}.{part}" for part, m in _apart(model, attend)}
         out = paths[id(_child(model, attend, OUT))]
@@ -57,6 +61,14 @@ def _child(model: nn.Module, holder: nn.Module, names: tuple[str, ...]) -> nn.Mo
         if isinstance(found, nn.Module):
             return found
     raise _unknown(model, f"{' or '.join(names)} in {type(holder).__name__}")
+
+
+def _refuse_stream(model: nn.Module, feed: nn.Module) -> None:
+    if STREAM in inspect.signature(feed.forward).parameters:
+        raise TraceError(
+            f"{type(model).__name__} adds the residual stream inside {type(feed).__name__}, so what earlier "
+            "layers wrote cannot be told from what this one did. Choose another model."
+        )
 
 
 def _apart(model: nn.Module, attend: nn.Module) -> Iterator[tuple[str, nn.Module]]:

@@ -40,7 +40,7 @@ class LanguageTrainingSettings(Settings):
     batch_size: int = Field(8, ge=1)
     """Rows computed at once: lower it when memory is short."""
     accumulate: int = Field(4, ge=1)
-    """Batches whose gradients are added up before a step."""
+    """Batches of a step; their rows count alike, also where the last step of an epoch has fewer."""
     clip: float | None = Field(1.0, gt=0)
     """Largest norm of the gradient; None: any."""
     precision: Literal["auto", "float32", "bf16"] = "auto"

@@ -19,6 +19,7 @@ from recunlearn.subjects.tofu.model import (
     new_model,
     new_tokenizer,
     quiet_transformers,
+    refuse_reading_ahead,
 )
 from recunlearn.subjects.tofu.settings import LanguageSettings
 from recunlearn.subjects.tofu.subject import LanguageSubject
@@ -47,7 +48,11 @@ class Start:
 
 
 def untrained_subject(rows: Rows, settings: LanguageSettings, *, online: bool = False) -> LanguageSubject:
-    """Subject with the model as it is before training, on the device of the settings."""
+    """Subject with the model as it is before training, on the device of the settings.
+
+    Raises:
+        UsageError: the model is not causal.
+    """
     device = resolve_device(settings.device)
     model = None
     if settings.model is None:
@@ -57,7 +62,9 @@ def untrained_subject(rows: Rows, settings: LanguageSettings, *, online: bool = 
         if settings.tokenizer is not None:
             tokenizer = load_tokenizer(settings.tokenizer, online=online)
     start = Start(settings, tokenizer, model, online)
-    return LanguageSubject(rows, start(settings.seed).to(device), tokenizer, settings, start)
+    begun = start(settings.seed).to(device)
+    refuse_reading_ahead(begun)
+    return LanguageSubject(rows, begun, tokenizer, settings, start)
 
 
 def _tokenizer(rows: Rows, settings: LanguageSettings, online: bool) -> Any:

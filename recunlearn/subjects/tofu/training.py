@@ -144,6 +144,16 @@ class _Loader:
     def __len__(self) -> int:
         return math.ceil(len(self.run.rows) / self.size)
 
+    def share(self, batch_idx: int, rows: int) -> float:
+        """Weight of a batch's mean loss, so that every row of a step counts alike.
+
+        Lightning divides by ``accumulate``, but the last step of an epoch may have fewer batches, and its
+        last batch fewer rows.
+        """
+        together = self.run.settings.accumulate
+        begin = batch_idx // together * together * self.size
+        return rows * together / min(together * self.size, len(self.run.rows) - begin)
+
     def __iter__(self) -> Iterator[Batch]:
         order = self.run.order()
         for at in range(0, len(order), self.size):
@@ -155,7 +165,7 @@ class _Module(lightning.LightningModule):
 
     def __init__(self, run: _Run) -> None:
         super().__init__()
-        self.model, self.run = run.model, run
+        self.model, self.run, self.loader = run.model, run, _Loader(run)
         self.total, self.seen = 0.0, 0
 
     def on_train_epoch_start(self) -> None:
@@ -173,7 +183,7 @@ class _Module(lightning.LightningModule):
                 "training.learning_rate, or set training.clip."
             )
         self.total, self.seen = self.total + value * len(batch), self.seen + len(batch)
-        return loss
+        return loss * self.loader.share(batch_idx, len(batch))
 
     def on_train_epoch_end(self) -> None:
         self.run.close_epoch(self.total / self.seen)
@@ -220,8 +230,9 @@ def _train(run: _Run, callbacks: list[Any]) -> None:
             use_distributed_sampler=False,
             callbacks=[interruption, *callbacks],
         )
+        module = _Module(run)
         try:
-            trainer.fit(_Module(run), train_dataloaders=_Loader(run))
+            trainer.fit(module, train_dataloaders=module.loader)
         except SystemExit:
             # Lightning turns Ctrl-C into exit(1) and leaves the signal ignored.
             if not interruption.seen:
