@@ -205,10 +205,17 @@ class _Interruption(lightning.Callback):
 
 
 def _precision(settings: LanguageTrainingSettings, device: torch.device) -> Any:
-    has = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if settings.precision == "bf16" and not has:
+    on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    if settings.precision == "bf16" and not (on_gpu or _processor_has_bf16(device)):
         raise UsageError(f"The device {device} does not compute in bf16. Set training.precision = 'float32'.")
-    return "bf16-mixed" if has and settings.precision != "float32" else "32-true"
+    wanted = settings.precision == "bf16" or (on_gpu and settings.precision == "auto")
+    return "bf16-mixed" if wanted else "32-true"
+
+
+def _processor_has_bf16(device: torch.device) -> bool:
+    """Whether a processor multiplies in bf16 by itself; elsewhere it is slower than float32."""
+    has: Any = getattr(torch.cpu, "get_capabilities", dict)()
+    return device.type == "cpu" and bool(has.get("amx_bf16") or has.get("avx512_bf16"))
 
 
 def _train(run: _Run, callbacks: list[Any]) -> None:
