@@ -309,9 +309,27 @@ def test_a_loss_that_is_no_number_stops(rows_subject):
         fitted(rows_subject, learning_rate=1e12, clip=None, epochs=8)
 
 
-def test_bf16_needs_a_device_that_has_it(rows_subject):
+def test_bf16_needs_a_device_that_has_it(rows_subject, monkeypatch):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
     with pytest.raises(UsageError, match="cpu does not compute in bf16"):
         fitted(rows_subject, precision="bf16")
+    monkeypatch.delattr(torch.cpu, "get_capabilities")
+    with pytest.raises(UsageError, match="cpu does not compute in bf16"):
+        fitted(rows_subject, precision="bf16")
+
+
+@pytest.mark.parametrize("kind", ["avx512_bf16", "amx_bf16"])
+def test_a_processor_that_has_bf16_trains_in_it_where_asked(rows_subject, monkeypatch, kind):
+    """Eight mantissa bits: an epoch stays near float32 and is not the same; elsewhere torch emulates it."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {kind: True}, raising=False)
+    exact, short = fitted(rows_subject, epochs=1), fitted(rows_subject, epochs=1, precision="bf16")
+    assert short.losses != exact.losses
+    assert short.losses == pytest.approx(exact.losses, rel=0.01)
+    for a, b in zip(short.model.parameters(), exact.model.parameters(), strict=True):
+        assert a.dtype is torch.float32
+        # Two steps of AdamW, which moves a weight by the learning rate at most, whatever its gradient.
+        torch.testing.assert_close(a, b, atol=2 * 2 * 5e-3, rtol=0)
+    assert fitted(rows_subject, epochs=1, precision="auto").losses == exact.losses
 
 
 def test_models_that_are_refused(trained, tmp_path):
