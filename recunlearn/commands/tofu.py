@@ -27,15 +27,12 @@ def train(
     run: TextRun,
 ) -> None:
     """Fine-tune a language model on rows of questions and answers, or train a new one."""
-    from dataclasses import replace
-
     from recunlearn.report.terminal import listening
     from recunlearn.studies.scoring import check_folder
 
     if out is not None:
         check_folder(out)
-    keys = run.keys()
-    keys = keys if out is None else replace(keys, model=out)
+    keys = run.keys(into=out)
     with listening() as listener, _explained(run):
         from recunlearn.studies.sources.language import facts, trained, warn
 

@@ -35,11 +35,12 @@ class TextRun:
     checkpoint: Path | None
     online: bool
 
-    def keys(self) -> "Keys":
-        """Folders of its stages; reads the rows."""
+    def keys(self, into: Path | None = None) -> "Keys":
+        """Folders of its stages, with ``into`` as the model's; reads the rows."""
         from recunlearn.studies.language_keys import language_keys
 
-        return language_keys(self.settings, self.data, checkpoint=self.checkpoint, online=self.online)
+        options: dict[str, Any] = {"checkpoint": self.checkpoint, "into": into, "online": self.online}
+        return language_keys(self.settings, self.data, **options)
 
 
 def _options(
@@ -114,7 +115,7 @@ def run_of(**asked: Any) -> TextRun:
     from recunlearn.subjects.tofu.settings import LanguageSettings
 
     config = asked["config"]
-    files = [f.strip() for f in asked["files"].split(",") if f.strip()] if asked["files"] else None
+    files = None if asked["files"] is None else [f.strip() for f in asked["files"].split(",") if f.strip()]
     options: dict[str, Any] = given(
         **{k: asked[k] for k in ("model", "entity", "seed", "device", "threads")},
         files=files,

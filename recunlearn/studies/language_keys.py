@@ -5,21 +5,28 @@ from pathlib import Path
 from typing import Any
 
 from recunlearn.foundation import paths
-from recunlearn.foundation.errors import RecunlearnError
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
 from recunlearn.foundation.store import content_hash
 from recunlearn.studies.keys import Keys, stage_folders
 from recunlearn.subjects.tofu.data import read_rows
-from recunlearn.subjects.tofu.manifest import read_manifest
+from recunlearn.subjects.tofu.manifest import MANIFEST, read_manifest
 from recunlearn.subjects.tofu.settings import LanguageSettings
 
 FORMAT = 2
 """Raised when the same settings would no longer make the same model."""
 ONE_BATCH = 1
 """Of models whose steps have one batch each: 2 changed nothing but how several batches make a step."""
+TRAINED = ("training", "text", "architecture", "tokenizer", "vocabulary", "seed")
+"""Settings that a trained model depends on, beside the model that training begins with."""
 
 
 def language_keys(
-    settings: LanguageSettings, place: Path, *, checkpoint: Path | None = None, online: bool = False
+    settings: LanguageSettings,
+    place: Path,
+    *,
+    checkpoint: Path | None = None,
+    into: Path | None = None,
+    online: bool = False,
 ) -> Keys:
     """Find the folders of a run.
 
@@ -27,15 +34,19 @@ def language_keys(
         settings: of the run.
         place: folder of the rows' files.
         checkpoint: folder of a model that was trained here; None: the one of these settings.
+        into: folder that the model is trained into; None: one of RECUNLEARN_HOME/models.
         online: whether missing data and models may be fetched.
 
     Raises:
         RecunlearnError: rows that cannot be read, no checkpoint, or no extra ``llm``.
+        UsageError: ``into`` holds anything but this model.
     """
     rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=online)
     if checkpoint is None:
         identity: Any = _identity(rows.hash, settings)
-        folder = paths.models() / f"tofu-{identity[:12]}"
+        folder = paths.models() / f"tofu-{identity[:12]}" if into is None else Path(into)
+        if into is not None:
+            _check_free(folder, settings, rows.hash)
     else:
         folder = Path(checkpoint)
         identity = [rows.hash, read_manifest(folder)["weights_hash"]]
@@ -46,8 +57,7 @@ def language_keys(
 
 def _identity(rows: str, settings: LanguageSettings) -> str:
     """What a trained model depends on."""
-    names = ("training", "text", "architecture", "tokenizer", "vocabulary", "seed")
-    values = settings.model_dump(mode="json", include=set(names))
+    values = settings.model_dump(mode="json", include=set(TRAINED))
     try:
         packages = {p: version(p) for p in ("recunlearn", "torch", "transformers")}
     except ModuleNotFoundError:
@@ -57,6 +67,28 @@ def _identity(rows: str, settings: LanguageSettings) -> str:
         ) from None
     form = ONE_BATCH if settings.training.accumulate == 1 else FORMAT
     return content_hash(form, rows, values, _start(settings.model), packages)
+
+
+def _check_free(folder: Path, settings: LanguageSettings, rows: str) -> None:
+    """Refuse a folder that holds anything but the model of these settings: it would be replaced."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    try:
+        manifest = read_manifest(folder)
+    except CheckpointError:
+        raise UsageError(
+            f"{folder} is not empty and holds no language model that was trained here. Name another folder "
+            "with --out."
+        ) from None
+    names = ("model", *TRAINED)
+    wanted = settings.model_dump(mode="json", include=set(names))
+    other = [name for name in names if manifest["settings"].get(name) != wanted[name]]
+    other += ["files"] * (manifest["data_hash"] != rows)
+    if other:
+        raise UsageError(
+            f"{folder} holds a language model that was trained with other settings ({', '.join(other)}; see "
+            f"{folder / MANIFEST}) and is not replaced. Name another folder with --out, or delete it."
+        )
 
 
 def _start(model: str | None) -> Any:

@@ -126,9 +126,35 @@ def test_train_and_checkpoint(place, run_cli):
     assert "LlamaForCausalLM on own.csv, 1 epochs" in made.out
     assert (place / "model" / "model.safetensors").is_file()
     assert "It hardly knows its rows" in made.err
+    again = run_cli("tofu", "train", *asked, "--epochs", "1", "--out", place / "model")
+    assert again.out == made.out
+    assert "Training" not in again.err
     refused = run_cli("tofu", "score", *asked, "--checkpoint", place / "model", "--epochs", "2")
     assert (refused.code, refused.out) == (2, "")
     assert "--epochs cannot go with --checkpoint" in refused.err
+
+
+def test_training_replaces_no_folder_of_another_kind(place, run_cli):
+    asked = ("tofu", "train", "--config", place / "tiny.toml", "--data", place, "--epochs", "1", "--out")
+    (place / "letters").mkdir()
+    (place / "letters" / "dear.txt").write_text("dear")
+    refused = run_cli(*asked, place / "letters")
+    assert refused.code == 2
+    assert "is not empty and holds no language model that was trained here" in refused.err
+    assert (place / "letters" / "dear.txt").read_text() == "dear"
+    assert run_cli(*asked, place / "model").code == 0
+    before = (place / "model" / "model.safetensors").read_bytes()
+    for options, what in ((("--epochs", "2"), "(training;"), (("--files", "own.csv[:30]"), "(files;")):
+        other = run_cli(*asked, place / "model", *options)
+        assert other.code == 2
+        assert f"trained with other settings {what}" in other.err
+    assert (place / "model" / "model.safetensors").read_bytes() == before
+    manifest = json.loads((place / "model" / "manifest.json").read_text())
+    (place / "model" / "manifest.json").write_text(json.dumps({**manifest, "settings": None}))
+    score = ("tofu", "score", "--config", place / "tiny.toml", "--data", place, "--checkpoint")
+    damaged = run_cli(*score, place / "model")
+    assert damaged.code == 1
+    assert "does not describe a trained language model: settings is missing" in damaged.err
 
 
 @pytest.mark.parametrize(

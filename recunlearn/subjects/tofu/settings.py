@@ -44,7 +44,7 @@ class LanguageTrainingSettings(Settings):
     clip: float | None = Field(1.0, gt=0)
     """Largest norm of the gradient; None: any."""
     precision: Literal["auto", "float32", "bf16"] = "auto"
-    """``auto``: bf16 where a GPU has it; a processor that has it uses it where asked. Weights stay float32."""
+    """``auto``: bf16 on a GPU that has it; on a processor that has it where asked. Weights stay float32."""
     lora: int | None = Field(None, ge=1)
     """Rank of adapters on all linear layers, merged after training; None: all weights train."""
     lora_alpha: float = Field(32.0, gt=0)
