@@ -165,6 +165,7 @@ def test_training_replaces_no_folder_of_another_kind(place, run_cli):
         (("--max-length", "8"), 1, "48 of 48 rows are longer than 8 tokens"),
         (("--model", "nobody/nothing"), 1, "is no folder here and not in the hub's local cache"),
         (("--granularity", "heads"), 2, "granularity"),
+        (("--files", ""), 2, "Setting 'files'"),
         (("--checkpoint", "nowhere"), 1, "no language model that was trained here"),
     ],
 )

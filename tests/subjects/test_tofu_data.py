@@ -53,7 +53,7 @@ def test_authors_own_ids_more_fields_and_a_cut(tmp_path):
     [
         (
             [{"question": "q", "anwser": "a"}],
-            r"row 1 has no field 'answer', only: question, anwser.* Did you mean",
+            r"row 1 has no field 'answer', only: question, anwser\. Name it 'answer'",
         ),
         ([ROWS[0], {"question": "q", "answer": "  "}], "row 2: the answer is empty"),
         ([{"question": "q", "answer": None}], "row 1: the answer is empty"),
@@ -62,6 +62,10 @@ def test_authors_own_ids_more_fields_and_a_cut(tmp_path):
         ([ROWS[0], ROWS[0]], r"bad:1 has the question and answer of bad:0"),
         ([], "holds no rows"),
         ([{**ROWS[0], "id": 1}, {**ROWS[1], "id": 1}], "The id '1' stands on 2 rows"),
+        ([ROWS[0], {**ROWS[1], "id": None}], "row 2: the id is no text and no whole number, but None"),
+        ([{**ROWS[0], "author": ["Ann"]}], r"row 1: the author is no text .* but \['Ann'\]"),
+        ([{**ROWS[0], "author": " "}], "row 1: the author is no text"),
+        ([{"question": "\ud800", "answer": "a"}], "cannot be read as JSONL rows .*surrogates"),
     ],
 )
 def test_rows_that_are_refused(tmp_path, records, sentence):
@@ -69,16 +73,45 @@ def test_rows_that_are_refused(tmp_path, records, sentence):
         read_rows([write(tmp_path, "bad.jsonl", records)], tmp_path)
 
 
+def test_line_ends_of_other_scripts_are_part_of_a_text(tmp_path):
+    texts = [{"question": "q\u2028q", "answer": "a\u0085a"}, {"question": "r", "answer": "b\nb"}]
+    raw = "\r\n".join(json.dumps(r, ensure_ascii=False) for r in texts)
+    (tmp_path / "a.jsonl").write_bytes(raw.encode())
+    (tmp_path / "a.csv").write_bytes('question,answer\r\nq\u2028q,a\u0085a\r\nr,"b\nb"\r\n'.encode())
+    for name in ("a.jsonl", "a.csv"):
+        rows = read_rows([name], tmp_path)
+        assert (rows.question, rows.answer) == (("q\u2028q", "r"), ("a\u0085a", "b\nb"))
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("question,answer\nWho?,Ann, a baker.\n", "row 1 has more cells than the header. Put texts with"),
+        ("question;answer\nWho?;Ann.\n", "only: question;answer. Separate columns by commas"),
+        ("question,answer\nWho?\n", "row 1: the answer is empty"),
+        ('question,answer\n"Who?,Ann.\n', "cannot be read as CSV rows"),
+    ],
+)
+def test_csv_that_is_refused(tmp_path, text, sentence):
+    (tmp_path / "bad.csv").write_text(text, encoding="utf-8")
+    with pytest.raises(DataError, match=sentence):
+        read_rows(["bad.csv"], tmp_path)
+
+
 def test_files_that_are_refused(lines):
-    (lines / "torn.jsonl").write_text('{"question": "q"', encoding="utf-8")
-    with pytest.raises(DataError, match=r"torn\.jsonl cannot be read as JSONL rows"):
+    (lines / "torn.jsonl").write_text('{"question": "q", "answer": "a"}\n{"question": "q"', encoding="utf-8")
+    with pytest.raises(DataError, match=r"torn\.jsonl cannot be read as JSONL rows \(line 2: "):
         read_rows(["torn.jsonl"], lines)
+    (lines / "deep.json").write_text("[" * 100_000, encoding="utf-8")
+    with pytest.raises(DataError, match=r"deep\.json cannot be read as JSON rows"):
+        read_rows(["deep.json"], lines)
     with pytest.raises(DataError, match=r"none\.csv does not exist"):
         read_rows(["none.csv"], lines)
     with pytest.raises(UsageError, match=r"Unknown file of rows 'forget11'. Did you mean forget10\?"):
         read_rows(["forget11"], lines)
-    with pytest.raises(UsageError, match="written as NAME"):
-        read_rows(["a.jsonl[:x]"], lines)
+    for cut in ("[:x]", "[:0]", "[:-1]", "[:²]", "[:", "[1:]", "[:2][:1]"):
+        with pytest.raises(UsageError, match="written as NAME"):
+            read_rows([f"a.jsonl{cut}"], lines)
     with pytest.raises(UsageError, match="No file"):
         read_rows([], lines)
 

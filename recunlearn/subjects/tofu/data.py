@@ -1,7 +1,9 @@
 """Question-answer rows from TOFU's files, and from JSON, JSON lines and CSV files of the same shape."""
 
 import csv
+import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -66,7 +68,8 @@ def read_rows(
 
     Raises:
         UsageError: unknown name.
-        DataError: a missing, altered or unreadable file, a missing or empty field, or a row twice.
+        DataError: a missing, altered or unreadable file, a missing or empty field, cells without a name, or a
+            row twice.
     """
     if not files:
         raise UsageError("No file of question-answer rows was named. Give files, such as ['forget10'].")
@@ -83,21 +86,31 @@ def read_rows(
 
 
 def _read(name: str, folder: Path, per_author: int, fetch: bool) -> Rows:
-    name, _, cut = name.partition("[:")
-    if cut and not (cut.endswith("]") and cut[:-1].isdigit() and int(cut[:-1]) > 0):
-        raise UsageError(f"A cut of a file is written as NAME[:200], but got '{name}[:{cut}'.")
+    name, most = _cut(name)
     path = _path(name, folder, fetch)
-    records = list(_records(path))
+    records = _records(path)
     if not records:
         raise DataError(f"{path} holds no rows. Give a file with the fields question and answer.")
-    texts = [_texts(record, f"{path}, row {n}") for n, record in enumerate(records, 1)]
-    ids = [str(r.get("id", f"{path.stem}:{n}")) for n, r in enumerate(records)]
-    authors = [str(r.get("author", f"{path.stem}:author-{n // per_author}")) for n, r in enumerate(records)]
+    where = [f"{path}, row {n}" for n in range(1, len(records) + 1)]
+    texts = [_texts(record, place) for record, place in zip(records, where, strict=True)]
+    ids = [_name(r, "id", f"{path.stem}:{n}", where[n]) for n, r in enumerate(records)]
+    stem = f"{path.stem}:author"
+    authors = [_name(r, "author", f"{stem}-{n // per_author}", where[n]) for n, r in enumerate(records)]
     more = [{k: v for k, v in r.items() if k not in NEEDED} for r in records]
     rows = Rows(
         np.array(ids), np.array(authors), tuple(q for q, _ in texts), tuple(a for _, a in texts), tuple(more)
     )
-    return rows.first(int(cut[:-1])) if cut else rows
+    return rows if most is None else rows.first(most)
+
+
+def _cut(name: str) -> tuple[str, int | None]:
+    """Name and number of its first rows; None: all of them."""
+    found = re.fullmatch(r"([^\[\]]*)\[:([0-9]{1,9})\]", name)
+    if found is not None and int(found[2]) > 0:
+        return found[1], int(found[2])
+    if re.search(r"\[[^\]]*:[^\]]*\]?$", name):
+        raise UsageError(f"A cut of a file is written as NAME[:200], but got '{name}'.")
+    return name, None
 
 
 def _path(name: str, folder: Path, fetch: bool) -> Path:
@@ -116,34 +129,60 @@ def _path(name: str, folder: Path, fetch: bool) -> Path:
     return path
 
 
-def _records(path: Path) -> list[Mapping[str, Any]]:
+def _records(path: Path) -> list[Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix == ".csv":
-            return list(csv.DictReader(text.splitlines(keepends=True), strict=True))
-        if text.lstrip().startswith("["):
-            return list(json.loads(text))
-        return [json.loads(line) for line in text.splitlines() if line.strip()]
-    except (ValueError, OSError, csv.Error) as error:
+            return list(csv.DictReader(io.StringIO(text, newline=""), strict=True))
+        found = json.loads(text) if text.lstrip().startswith("[") else _lines(text)
+        json.dumps(found, ensure_ascii=False).encode()  # half a character (\ud800) is no text
+        return list(found)
+    except (ValueError, OSError, csv.Error, RecursionError) as error:
         raise DataError(
             f"{path} cannot be read as {path.suffix[1:].upper()} rows ({error}). A row needs the fields "
-            "question and answer: JSON lines, a JSON list, or CSV with a header."
+            "question and answer: JSON lines, a JSON list, or CSV with a header, in UTF-8."
         ) from None
+
+
+def _lines(text: str) -> list[Any]:
+    """JSON lines; a text in them may hold further characters that end lines elsewhere."""
+    found = []
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                found.append(json.loads(line))
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from None
+    return found
 
 
 def _texts(record: Any, where: str) -> tuple[str, str]:
     if not isinstance(record, Mapping):
         raise DataError(f"{where} is no record of fields. A row needs the fields question and answer.")
+    if None in record:
+        raise DataError(f"{where} has more cells than the header. Put texts with commas into quotes.")
     for name in NEEDED:
         if name not in record:
-            hint = near_miss(name, [str(k) for k in record])
             fields = ", ".join(map(str, record)) or "no fields"
-            raise DataError(f"{where} has no field '{name}', only: {fields}.{hint} Name it '{name}'.")
+            apart = len(record) == 1 and any(c in fields for c in ";\t|")
+            way = "Separate columns by commas." if apart else f"Name it '{name}'."
+            raise DataError(f"{where} has no field '{name}', only: {fields}. {way}")
         value = record[name]
         if not isinstance(value, str) or not value.strip():
-            what = "is empty" if value is None or value == "" or isinstance(value, str) else "is no text"
+            what = "is empty" if value is None or isinstance(value, str) else "is no text"
             raise DataError(f"{where}: the {name} {what}. Fill it in, or delete the row.")
     return str(record["question"]), str(record["answer"])
+
+
+def _name(record: Mapping[str, Any], field: str, default: str, where: str) -> str:
+    """Id or author of a row: a text or a whole number."""
+    value = record.get(field, default)
+    if isinstance(value, bool) or not isinstance(value, str | int) or not str(value).strip():
+        raise DataError(
+            f"{where}: the {field} is no text and no whole number, but {value!r}. Fill it in, or leave the "
+            "field out of the file."
+        )
+    return str(value)
 
 
 def _refuse_twice(rows: Rows) -> None:
