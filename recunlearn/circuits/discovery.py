@@ -23,7 +23,7 @@ from recunlearn.circuits.plan import Component, ComponentPlan, Granularity, Kind
 from recunlearn.circuits.segments import Segment, segment_of
 from recunlearn.circuits.subject import Traceable
 from recunlearn.circuits.tables import Tables
-from recunlearn.foundation.errors import TraceError, UsageError
+from recunlearn.foundation.errors import TraceError, UsageError, is_memory_error
 from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
 Metric = Callable[[nn.Module, Batch], Tensor]
@@ -94,8 +94,10 @@ def _searched(model: nn.Module, metric: Metric, batch: Batch, hints: PlanHints) 
     raise AssertionError("unreachable")
 
 
-def _untraceable(model: nn.Module, error: Exception) -> TraceError:
-    """Sentence for a model that fails by itself."""
+def _untraceable(model: nn.Module, error: Exception) -> Exception:
+    """Sentence for a model that fails by itself; the error itself where memory is short."""
+    if is_memory_error(error):
+        return error
     said = (str(error).splitlines() or [type(error).__name__])[0].rstrip(". ")
     return TraceError(f"{type(model).__name__} cannot be traced: {said}. Choose another model.")
 

@@ -18,7 +18,7 @@ from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import intercepted
 from recunlearn.circuits.plan import ComponentPlan
 from recunlearn.circuits.tables import Tables
-from recunlearn.foundation.errors import TraceError
+from recunlearn.foundation.errors import TraceError, is_memory_error
 from recunlearn.subjects.contract import Batch
 
 
@@ -143,6 +143,8 @@ def replay(
         except _Enough:
             return run
         except (RuntimeError, IndexError) as error:
+            if is_memory_error(error):
+                raise
             raise TraceError(
                 f"{type(model).__name__} cannot be traced: its pass along the components fails "
                 f"({(str(error).splitlines() or ['no message'])[0]}). Choose another model."

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from recunlearn import __version__
-from recunlearn.foundation.errors import RecunlearnError, near_miss
+from recunlearn.foundation.errors import RecunlearnError, is_memory_error, near_miss
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
 
@@ -158,9 +158,7 @@ def unknown_option(option: str, names: Sequence[str]) -> str:
 
 
 def _memory_sentence(error: Exception) -> str | None:
-    """Torch says it by the text of a RuntimeError on the CPU, by a class of its own on a GPU."""
-    said = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    if not said and "can't allocate memory" not in str(error):
+    if not is_memory_error(error):
         return None
     return "Not enough memory for this step. Lower the batch size, name a smaller data set, or free memory."
 

@@ -28,6 +28,26 @@ class TraceError(RecunlearnError):
     """A model whose computation cannot be attributed to edges (exit code 1)."""
 
 
+_SHORT = (
+    "out of memory",
+    "can't allocate memory",
+    "cannot allocate memory",
+    "not enough memory",
+    "bad_alloc",
+)
+
+
+def is_memory_error(error: BaseException) -> bool:
+    """Whether memory was short: torch says it by a class of its own on a GPU, by its text on the CPU.
+
+    >>> is_memory_error(RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried 9 bytes."))
+    True
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return any(sign in str(error).lower() for sign in _SHORT)
+
+
 def near_miss(name: str, allowed: Iterable[str]) -> str:
     """Return ' Did you mean X?' for the closest allowed name, or an empty string.
 

@@ -163,7 +163,10 @@ def _sentence(kind: type[Settings], problem: Any, where: str) -> str:
         hint = near_miss(str(problem["loc"][-1]), allowed)
         names = ", ".join(sorted(allowed)) or "none"
         return f"Unknown setting '{place}' in {where}.{hint} Allowed here: {names}."
-    says = problem["msg"].removeprefix("Value error, ")
+    # TOML has lists, which become tuples.
+    says = problem["msg"].removeprefix("Value error, ").replace("tuple", "list").replace("Tuple", "List")
+    if not place:
+        return f"The settings in {where} cannot be used: {says}."
     hint = ""
     if problem["type"] == "literal_error":
         hint = near_miss(str(problem["input"]), re.findall(r"'([^']*)'", problem["ctx"]["expected"]))

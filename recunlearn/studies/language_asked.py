@@ -15,7 +15,7 @@ from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.encoding import encode
 from recunlearn.subjects.tofu.likelihood import answer_scores, predictions
-from recunlearn.subjects.tofu.model import context_of, quiet_transformers
+from recunlearn.subjects.tofu.model import context_of, quiet_transformers, vocabulary_of
 from recunlearn.subjects.tofu.samples import MOST_ROWS, Samples
 from recunlearn.subjects.tofu.subject import LanguageSubject
 
@@ -105,7 +105,7 @@ def taken(rows: Rows, which: IntArray) -> Rows:
 
 def _encoded(subject: LanguageSubject, rows: Rows) -> Samples:
     text = subject.settings.text.model_copy(update={"too_long": "truncate"})
-    encoded = encode(rows, subject.tokenizer, text, context_of(subject.model))
+    encoded = encode(rows, subject.tokenizer, text, context_of(subject.model), vocabulary_of(subject.model))
     return Samples(encoded, np.arange(len(rows), dtype=np.int64), len(rows))
 
 

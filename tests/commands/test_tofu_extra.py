@@ -27,8 +27,13 @@ def test_the_missing_extra_is_named(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("values", "sentence"),
     [
-        ({}, "Give either a model or an"),
-        ({"model": "m", "architecture": {"model_type": "llama"}}, "Give either a model or an"),
+        (
+            {},
+            "The settings in tiny.toml cannot be used: Give either a model (--model) or an [architecture] of",
+        ),
+        ({"model": "m", "architecture": {"model_type": "llama"}}, "Give either a model (--model) or an"),
+        ({"model": ""}, "at least 1 character"),
+        ({"model": "m", "files": "own.csv"}, "Setting 'files' in tiny.toml: Input should be a valid list"),
         ({"architecture": {"hidden_size": 8}}, "needs a model_type"),
         ({"model": "m", "text": {"prompt": "Q:"}}, "must contain {question}"),
         ({"model": "m", "entity": "user"}, "entity"),
@@ -39,6 +44,7 @@ def test_settings_that_are_refused(values, sentence):
     with pytest.raises(RecunlearnError) as error:
         make_settings(LanguageSettings, values, "tiny.toml")
     assert sentence in str(error.value)
+    assert len(str(error.value)) < 200
 
 
 def test_columns_go_there_and_back():

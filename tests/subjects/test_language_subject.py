@@ -348,10 +348,79 @@ def test_models_that_are_refused(trained, tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF none")
     with pytest.raises(CheckpointError, match="cannot be read as a GGUF model"):
         load_model(str(tmp_path / "x.gguf"))
-    with pytest.raises(UsageError, match="refused by transformers"):
-        new_model({**LLAMA, "num_attention_heads": 5}, trained[0].tokenizer, 0)
-    with pytest.raises(UsageError, match="refused by transformers"):
-        new_model({"model_type": "lama"}, trained[0].tokenizer, 0)
+    (tmp_path / "weights.bin").write_bytes(b"none")
+    with pytest.raises(CheckpointError, match=r"is a file\. Name a folder of transformers"):
+        load_model(str(tmp_path / "weights.bin"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        (
+            {"num_attention_heads": 5},
+            r"refused by transformers: .*\(32\) is not a multiple of .* heads \(5\)",
+        ),
+        ({"num_attention_heads": "four"}, "refused by transformers: .*expected int, got str"),
+        ({"num_key_value_heads": 3}, "refused by transformers: .*must match"),
+        ({"model_type": "lama"}, r"unknown model_type 'lama'\. Did you mean llama\? Give one of the"),
+        ({"model_type": "t5"}, "'t5', which is no causal language model"),
+        ({"num_hidden_layer": 2}, r"has no 'num_hidden_layer'\. Did you mean num_hidden_layers\?"),
+    ],
+)
+def test_architectures_that_are_refused(rows_subject, changed, sentence):
+    with pytest.raises(UsageError, match=sentence):
+        new_model({**LLAMA, **changed}, rows_subject.tokenizer, 0)
+
+
+def test_old_names_of_an_architecture_still_have_their_effect(rows_subject):
+    assert new_model({**LLAMA, "rope_theta": 5e5}, rows_subject.tokenizer, 0).config.rope_parameters[
+        "rope_theta"
+    ] == pytest.approx(5e5)
+
+
+def test_a_tokenizer_of_a_larger_model_is_refused(rows_subject):
+    s = rows_subject
+    small = new_model({**LLAMA, "vocab_size": 300}, s.tokenizer, 0)
+    with pytest.raises(UsageError, match=r"tokens up to 3\d\d in these rows, but the model knows 300"):
+        type(s)(s.rows, small, s.tokenizer, s.settings, s.start)
+
+
+def test_adapters_that_a_model_cannot_have(rows_subject, monkeypatch):
+    import peft
+
+    def refuse(*_):
+        raise ValueError("out_proj is incompatible")
+
+    monkeypatch.setattr(peft, "get_peft_model", refuse)
+    with pytest.raises(UsageError, match=r"cannot be trained by adapters \(out_proj is .* --lora"):
+        fitted(rows_subject, lora=2)
+
+
+@pytest.mark.parametrize("place", ["load", "new", "trace"])
+def test_memory_that_is_short_is_never_called_something_else(trained, monkeypatch, place):
+    """Where it is short decides nothing: enough_memory turns it into one sentence."""
+    import transformers
+
+    from recunlearn.circuits.tracing import tracer
+    from recunlearn.foundation.errors import is_memory_error
+
+    def short(*_, **__):
+        raise RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried 9 bytes.")
+
+    subject, folder = trained
+    kind = {"load": "from_pretrained", "new": "from_config"}.get(place)
+    if kind is None:
+        monkeypatch.setattr(type(subject), "log_likelihood", short)
+    else:
+        monkeypatch.setattr(transformers.AutoModelForCausalLM, kind, short)
+    calls = {
+        "load": lambda: load_model(str(folder)),
+        "new": lambda: new_model(LLAMA, subject.tokenizer, 0),
+        "trace": lambda: tracer(subject, subject.settings.circuits, 0),
+    }
+    with pytest.raises(RuntimeError) as error:
+        calls[place]()
+    assert is_memory_error(error.value)
 
 
 def test_batches_of_several_lengths_join(rows_subject):

@@ -33,17 +33,21 @@ class Encoded:
         return np.array([len(t) for t in self.tokens], dtype=np.int64)
 
 
-def encode(rows: Rows, tokenizer: Any, text: TextSettings, context: int | None) -> Encoded:
+def encode(
+    rows: Rows, tokenizer: Any, text: TextSettings, context: int | None, vocabulary: int | None = None
+) -> Encoded:
     """Tokens of the rows; prompt and answer are tokenised apart, so that the border is exact.
 
     Args:
         tokenizer: of transformers; one without an end or a padding token will do.
         text: prompt, longest row and what to do with longer ones.
         context: most tokens that the model reads; None: any.
+        vocabulary: tokens that the model knows; None: any.
 
     Raises:
         DataError: rows that are too long (and how many), or an answer or prompt without tokens.
-        UsageError: a chat template was asked for and the tokenizer has none.
+        UsageError: a chat template was asked for and the tokenizer has none, or the tokenizer is of a larger
+            model.
     """
     limit = min((n for n in (text.max_length, context) if n is not None), default=None)
     ends = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
@@ -56,6 +60,11 @@ def encode(rows: Rows, tokenizer: Any, text: TextSettings, context: int | None) 
             raise DataError(f"The {what} of the row {name} has no tokens. Correct the row, or the tokenizer.")
         tokens.append(np.array([*before, *after, *ends], dtype=np.int64))
         prompts.append(len(before))
+    if vocabulary is not None and (largest := max(int(t.max()) for t in tokens)) >= vocabulary:
+        raise UsageError(
+            f"The tokenizer has tokens up to {largest:,} in these rows, but the model knows {vocabulary:,} "
+            "(vocab_size). Name the model's own tokenizer, or leave vocab_size out of [architecture]."
+        )
     return _within(Encoded(tuple(tokens), np.array(prompts, dtype=np.int64)), rows, text, limit)
 
 

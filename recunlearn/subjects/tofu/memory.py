@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recunlearn.foundation.errors import RecunlearnError
+from recunlearn.foundation.errors import RecunlearnError, is_memory_error
 from recunlearn.subjects.tofu.settings import LanguageSettings
-
-_SIGNS = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 @contextmanager
@@ -18,8 +16,8 @@ def enough_memory(settings: LanguageSettings) -> Iterator[None]:
     """
     try:
         yield
-    except (MemoryError, RuntimeError) as error:
-        if not isinstance(error, MemoryError) and not any(s in str(error).lower() for s in _SIGNS):
+    except Exception as error:
+        if not is_memory_error(error):
             raise
         raise RecunlearnError(
             "The memory is not enough. Lower --batch-size (rows trained on at once, now "

@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError, is_memory_error
+from recunlearn.subjects.tofu.architecture import configuration, refused
 
 END = "<|end|>"
 """Token that ends an answer, of a tokenizer trained on the rows."""
@@ -72,9 +73,9 @@ def load_model(source: str, *, online: bool = False) -> tuple[nn.Module, Any]:
         try:
             with redirect_stderr(io.StringIO()):  # the reader of GGUF files has a progress bar of its own
                 found = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
-        except MemoryError:
-            raise
         except Exception as error:  # whatever the readers of the many formats raise
+            if is_memory_error(error):
+                raise
             raise CheckpointError(_no_model(source, error, online)) from None
         model = _plain(found) if "gguf_file" in options else found
         return model.eval(), load_tokenizer(source, online=online)
@@ -103,20 +104,19 @@ def new_model(architecture: dict[str, Any], tokenizer: Any, seed: int) -> nn.Mod
     """
     values = {"vocab_size": len(tokenizer), **architecture}
     values |= {k: getattr(tokenizer, k) for k in ("bos_token_id", "eos_token_id")}
-    with quiet_transformers():
-        from transformers import AutoConfig, AutoModelForCausalLM
+    with quiet_transformers(), torch.random.fork_rng(), torch.no_grad():
+        from transformers import AutoModelForCausalLM
 
-        kind = values.pop("model_type")
+        config = configuration(values)
+        torch.manual_seed(seed)
         try:
-            config = AutoConfig.for_model(kind, **values)
-            with torch.random.fork_rng():
-                torch.manual_seed(seed)
-                return AutoModelForCausalLM.from_config(config).float().eval()
+            model = AutoModelForCausalLM.from_config(config).float().eval()
+            model(input_ids=torch.zeros((1, 2), dtype=torch.long))  # sizes that do not fit each other
         except Exception as error:
-            raise UsageError(
-                f"The [architecture] of a {kind} model is refused by transformers: {_first_line(error)}. "
-                "Correct its values."
-            ) from None
+            if is_memory_error(error):
+                raise
+            raise refused(config.model_type, error) from None
+    return model
 
 
 def new_tokenizer(texts: Sequence[str], size: int) -> Any:
@@ -136,6 +136,11 @@ def new_tokenizer(texts: Sequence[str], size: int) -> Any:
         )
         tokenizer.train_from_iterator(texts, trainer)
         return PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token=END, bos_token=None)
+
+
+def vocabulary_of(model: Any) -> int:
+    """Tokens that a model knows."""
+    return int(model.get_input_embeddings().weight.shape[0])
 
 
 def context_of(model: nn.Module) -> int | None:
@@ -182,6 +187,10 @@ def _place(source: str) -> tuple[str, dict[str, Any]]:
         if len(files) > 1:
             raise CheckpointError(f"{path} holds {len(files)} GGUF files. Name one: {path / files[0]}")
         return str(path), {"gguf_file": files[0]}
+    if path.is_file():
+        raise CheckpointError(
+            f"{path} is a file. Name a folder of transformers, or a file that ends in .gguf."
+        )
     if path.is_absolute() or source.startswith(".") or source.count("/") > 1:
         raise CheckpointError(f"{path} does not exist. Correct the path of the model.")
     return source, {}
@@ -234,4 +243,5 @@ __all__ = [
     "new_tokenizer",
     "quiet_transformers",
     "refuse_reading_ahead",
+    "vocabulary_of",
 ]

@@ -92,7 +92,7 @@ def _count(model: nn.Module) -> int:
 def _unknown(model: nn.Module, missing: str) -> TraceError:
     return TraceError(
         f"{type(model).__name__} has not the layers of the transformers that are known (Llama, Qwen, Phi, "
-        f"GPT-2, Pythia and kin): there is no {missing}. Choose another model."
+        f"GPT-2, Pythia and kin): it lacks {missing}. Choose another model."
     )
 
 

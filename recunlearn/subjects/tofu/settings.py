@@ -97,11 +97,11 @@ class LanguageSettings(Settings):
     """Whom scores are given to."""
     rows_per_author: int = Field(20, ge=1)
     """Rows of an author, where rows do not name theirs."""
-    model: str | None = None
+    model: str | None = Field(None, min_length=1)
     """Folder, GGUF file or name on the hub of the model to fine-tune; None: a new one of ``architecture``."""
     architecture: dict[str, Any] = Field(default_factory=dict)
     """Configuration of a new model by transformers' names, with ``model_type`` (``llama``, ``gpt2``, ...)."""
-    tokenizer: str | None = None
+    tokenizer: str | None = Field(None, min_length=1)
     """Folder or name of a tokenizer; None: the model's own, or (new models) one trained on the rows."""
     vocabulary: int = Field(1000, ge=300, le=1_000_000)
     """Most tokens of a tokenizer trained on the rows."""
@@ -130,7 +130,7 @@ class LanguageSettings(Settings):
     @model_validator(mode="after")
     def _one_model(self) -> "LanguageSettings":
         if (self.model is None) == (not self.architecture):
-            raise ValueError("Give either a model or an [architecture]")
+            raise ValueError("Give either a model (--model) or an [architecture] of a new one")
         if self.architecture and "model_type" not in self.architecture:
             raise ValueError("The [architecture] needs a model_type, such as 'llama'")
         return self

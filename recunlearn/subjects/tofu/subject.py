@@ -16,7 +16,7 @@ from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.tofu import likelihood
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.encoding import encode
-from recunlearn.subjects.tofu.model import context_of
+from recunlearn.subjects.tofu.model import context_of, vocabulary_of
 from recunlearn.subjects.tofu.overlap import shared_ngrams
 from recunlearn.subjects.tofu.parts import components_of
 from recunlearn.subjects.tofu.samples import Samples
@@ -62,7 +62,7 @@ class LanguageSubject:
         self.rows, self.tokenizer, self.settings, self.start = rows, tokenizer, settings, start
         self.model: nn.Module = model.eval()
         self.weights_hash, self.losses = weights_hash, losses
-        self.encoded = encode(rows, tokenizer, settings.text, context_of(model))
+        self.encoded = encode(rows, tokenizer, settings.text, context_of(model), vocabulary_of(model))
         names = rows.ids if settings.entity == "row" else rows.authors
         self.entities, owner = _numbered(names)
         self.samples = Samples(self.encoded, owner, len(self.entities))

@@ -59,7 +59,7 @@ def fit(
 
     Raises:
         RecunlearnError: the loss is no longer a number.
-        UsageError: bf16 was asked for and the device has none.
+        UsageError: bf16 was asked for and the device has none, or adapters that the model cannot have.
     """
     adapted = model if settings.lora is None else _with_adapters(model, settings, seed)
     run = _Run(adapted, samples, rows, settings, seed, work)
@@ -78,9 +78,14 @@ def _with_adapters(model: Any, settings: LanguageTrainingSettings, seed: int) ->
 
         torch.manual_seed(seed)
         options: dict[str, Any] = {"r": settings.lora, "lora_alpha": settings.lora_alpha}
-        return get_peft_model(
-            model, LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", **options)
-        )
+        adapters = LoraConfig(target_modules="all-linear", task_type="CAUSAL_LM", **options)
+        try:
+            return get_peft_model(model, adapters)
+        except ValueError as error:  # models whose linear layers cannot be adapted
+            raise UsageError(
+                f"{type(model).__name__} cannot be trained by adapters ({' '.join(str(error).split())}). "
+                "Leave out --lora (training.lora), or choose another model."
+            ) from None
 
 
 class _Run:

@@ -121,9 +121,9 @@ class _Crew:
         self.deaths[task] = self.deaths.get(task, 0) + 1
         if self.deaths[task] >= TRIES:
             raise RecunlearnError(
-                f"A process ended {TRIES} times over the same task ({_end(code)}). Free memory, or set "
-                "processes = 1, and run again: what is done is kept. (A script of your own that starts "
-                "processes needs the line: if __name__ == '__main__'.)"
+                f"A process ended {TRIES} times over the same task ({_end(code)}). Free memory, or use "
+                "one process (--jobs 1, or processes = 1), and run again: what is done is kept. (A script of "
+                "your own that starts processes needs the line: if __name__ == '__main__'.)"
             )
         self.waiting.appendleft(task)
         self.workers[self.workers.index(worker)] = self._start()
