@@ -2,6 +2,7 @@
 
 import copy
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -348,6 +349,12 @@ def test_models_that_are_refused(trained, tmp_path):
     (tmp_path / "x.gguf").write_bytes(b"GGUF none")
     with pytest.raises(CheckpointError, match="cannot be read as a GGUF model"):
         load_model(str(tmp_path / "x.gguf"))
+    for key, value, what in (("num_hidden_layers", 3, ""), ("hidden_size", 64, " in this size")):
+        other = shutil.copytree(folder, tmp_path / key)
+        config = json.loads((other / "config.json").read_text())
+        (other / "config.json").write_text(json.dumps({**config, key: value}), encoding="utf-8")
+        with pytest.raises(CheckpointError, match=rf"lacks \d+ of the weights .* describes{what}, such as"):
+            load_model(str(other))
     (tmp_path / "weights.bin").write_bytes(b"none")
     with pytest.raises(CheckpointError, match=r"is a file\. Name a folder of transformers"):
         load_model(str(tmp_path / "weights.bin"))

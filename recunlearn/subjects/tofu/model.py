@@ -72,11 +72,18 @@ def load_model(source: str, *, online: bool = False) -> tuple[nn.Module, Any]:
 
         try:
             with redirect_stderr(io.StringIO()):  # the reader of GGUF files has a progress bar of its own
-                found = AutoModelForCausalLM.from_pretrained(place, dtype=torch.float32, **options)
+                found, told = AutoModelForCausalLM.from_pretrained(
+                    place,
+                    dtype=torch.float32,
+                    output_loading_info=True,
+                    ignore_mismatched_sizes=True,
+                    **options,
+                )
         except Exception as error:  # whatever the readers of the many formats raise
             if is_memory_error(error):
                 raise
             raise CheckpointError(_no_model(source, error, online)) from None
+        _refuse_made_up(source, told)
         model = _plain(found) if "gguf_file" in options else found
         return model.eval(), load_tokenizer(source, online=online)
 
@@ -215,6 +222,18 @@ def _no_model(source: str, error: Exception, online: bool) -> str:
         f"The model '{source}' is no folder here and not in the hub's local cache. Name a folder with "
         f"{', '.join(FILES)}, or add --download where the network allows."
     )
+
+
+def _refuse_made_up(source: str, told: dict[str, Any]) -> None:
+    """Refuse weights that the files do not have: transformers draws them at random."""
+    others = [name for name, *_ in told["mismatched_keys"]]
+    made_up = sorted({*told["missing_keys"], *others})
+    if made_up:
+        size = " in this size" if others else ""
+        raise CheckpointError(
+            f"{source} lacks {len(made_up)} of the weights that its configuration describes{size}, such as "
+            f"{made_up[0]}. Place config.json and weights of one model there, or name another."
+        )
 
 
 def _plain(quantised: nn.Module) -> nn.Module:
