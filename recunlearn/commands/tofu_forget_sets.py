@@ -48,7 +48,7 @@ def forget_sets(
     scores = _scored(run, keys)
     table = columns.plain(scores.table)
     options: dict[str, Any] = {"draws": draws, "seed": run.settings.seed, "matched": not unmatched}
-    sets = drawn(candidates_of(table, keys), fraction, strata=names, **options)
+    sets = drawn(candidates_of(table, keys, run.settings.words), fraction, strata=names, **options)
     manifest = export_sets(sets, out, scores_facts(table, scores.summary), fraction, columns)
     if format_ == "json":
         typer.echo(manifest.read_text(encoding="utf-8"), nl=False)

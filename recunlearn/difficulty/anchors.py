@@ -54,13 +54,14 @@ def check_count(count: int, available: int, pool: int) -> None:
     """Refuse more anchors a side than half of the measurable pool."""
     if available < 2:
         raise UsageError(
-            f"The outcome of {available} of {pool} probed users can be measured, so there are no anchors. "
+            f"{available} of the {pool} outcomes of the probe can be measured, so there are no anchors. "
             "Choose another outcome, raise [anchors] pool, or train the model longer."
         )
     if count > available // 2:
         raise UsageError(
-            f"Anchor count must be between 1 and {available // 2} (half of the {available} of {pool} probed "
-            f"users whose outcome can be measured), but got {count}. Lower [anchors] count or raise its pool."
+            f"Anchor count must be between 1 and {available // 2} (half of the {available} of {pool} "
+            f"outcomes of the probe that can be measured), but got {count}. Lower [anchors] count or raise "
+            "its pool."
         )
 
 

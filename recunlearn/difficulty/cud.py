@@ -118,8 +118,8 @@ def anchor_rows(anchors: Anchors, circuits: Circuits) -> dict[str, Rows]:
         found[side] = rows[np.isfinite(circuits.values[rows]).all(1)]
         if not len(found[side]):
             raise RecunlearnError(
-                f"None of the {len(chosen)} {side} anchors has a circuit. Trace the anchors too: they are "
-                "users of the same data with at least one training interaction."
+                f"None of the {len(chosen)} {side} anchors has a circuit. Trace the anchors too: they are of "
+                "the same data, with at least one training sample."
             )
     return found
 

@@ -12,6 +12,7 @@ from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.foundation.records import ForgetSet
 from recunlearn.foundation.seeds import uniform
 from recunlearn.foundation.store import content_hash
+from recunlearn.foundation.words import USERS, Words
 
 Array = NDArray[np.float64]
 Rows = NDArray[np.int64]
@@ -50,6 +51,7 @@ class Candidates:
         popularity: mean popularity of the user's items.
         anchor: whether the user is an anchor of the score.
         probed: whether the user was unlearned in the probe; None where nobody knows.
+        words: what sentences call them.
     """
 
     entities: NDArray[np.str_]
@@ -58,6 +60,7 @@ class Candidates:
     popularity: Array
     anchor: Mask
     probed: Mask | None = None
+    words: Words = USERS
 
     def size(self, fraction: float) -> int:
         """Users of a set: ``fraction`` of those with training interactions.
@@ -66,24 +69,25 @@ class Candidates:
             UsageError: the fraction means nobody, or more than half of the users that are no anchors.
         """
         everyone = int((self.n_interactions > 0).sum())
-        free = int(self.eligible().sum())
+        free, who = int(self.eligible().sum()), self.words.entities
         if not 0 < fraction < 1:
             raise UsageError(f"The fraction must lie between 0 and 1, but got {fraction:g}.")
         if free < 2:
             raise UsageError(
-                f"Only {free} of {len(self.entities)} users have training interactions and a score and are "
-                "no anchors, so there is nobody to draw sets from. Score with fewer anchors, or more data."
+                f"Only {free} of {len(self.entities)} {who} have training {self.words.samples} and a score "
+                "and are no anchors, so there is nobody to draw sets from. Score with fewer anchors, or more "
+                "data."
             )
         size = round(fraction * everyone)
         if size < 1:
             raise UsageError(
-                f"A fraction of {fraction:g} of {everyone} users rounds to zero. "
+                f"A fraction of {fraction:g} of {everyone} {who} rounds to zero. "
                 f"Give at least {1 / max(everyone, 1):.2g}."
             )
         if size > free // 2:
             raise UsageError(
-                f"A fraction of {fraction:g} means {size} users, but a set may hold at most {free // 2}: "
-                f"half of the {free} scored users that are no anchors. Give at most "
+                f"A fraction of {fraction:g} means {size} {who}, but a set may hold at most {free // 2}: "
+                f"half of the {free} scored {who} that are no anchors. Give at most "
                 f"{free // 2 / everyone:.2g}."
             )
         return size
@@ -143,7 +147,9 @@ def forget_sets(
         order = _order(candidates, stratum, matched)
         key = None if order is None else order[rows]
         for draw in range(draws):
-            places, outside = _matched(rows, counts, key, levels, size, target, (seed, stratum, draw))
+            places, outside = _matched(
+                candidates.words, rows, counts, key, levels, size, target, (seed, stratum, draw)
+            )
             made.append(_as_set(candidates, rows[places], stratum, draw, seed, matched, outside))
     return made
 
@@ -202,6 +208,7 @@ def _order(candidates: Candidates, stratum: str, matched: bool) -> Array | None:
 
 
 def _matched(
+    words: Words,
     rows: Rows,
     counts: Rows,
     key: Array | None,
@@ -221,8 +228,9 @@ def _matched(
                 found = np.sort(np.concatenate(chosen))
                 return found, int(np.isin(found, end, invert=True).sum())
     raise UsageError(
-        f"The interactions of a set of {draw[1]} users cannot be matched within {TOLERANCE:.0%}: they differ "
-        f"by {abs(off):.0f} from the {target:.0f} of an average set. Raise --fraction, or add --unmatched."
+        f"The {words.amount} of a set of {draw[1]} {words.entities} cannot be matched within "
+        f"{TOLERANCE:.0%}: they differ by {abs(off):.0f} from the {target:.0f} of an average set. Raise "
+        "--fraction, or add --unmatched."
     )
 
 

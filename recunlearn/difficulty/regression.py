@@ -114,7 +114,7 @@ def _fit(
     fine = _fittable(blocks, outcome)
     n_methods, n_users = len(targets), int(fine.sum())
     if n_users < least:
-        lacking = f"the outcome of {n_users} users could be measured, and {least} are needed"
+        lacking = f"{n_users} outcomes could be measured, and {least} are needed"
         return ResidualModel(n_methods, n_users, reason=lacking)
     scales = tuple(_scale(b[fine]) for b in blocks)
     if scales[0] is None:

@@ -105,7 +105,7 @@ def edge_scale(reference: NDArray[np.floating[Any]], edges: str = "standardised"
     lowest, highest, mean, spread, count = _moments(reference)
     if not count:
         raise RecunlearnError(
-            "No user has a circuit to compare with. Trace at least two users with interactions."
+            "There is no circuit to compare with. Trace those of two or more that have training samples."
         )
     kept = highest > lowest
     if edges == "raw":
@@ -115,8 +115,8 @@ def edge_scale(reference: NDArray[np.floating[Any]], edges: str = "standardised"
         spread = np.where(kept, spread + FLOOR * float(spread.max(initial=0.0)), 1.0)
     if not kept.any():
         raise RecunlearnError(
-            f"All {len(kept)} edges are the same for all {count} traced users: circuits cannot be compared. "
-            "Trace more users, or set edges to 'raw' in [similarity]."
+            f"All {len(kept)} edges are the same in all {count} circuits, which cannot be compared. Trace "
+            "more, or set edges to 'raw' in [similarity]."
         )
     scale = EdgeScale(mean, spread, kept)
     if edges != "whitened":

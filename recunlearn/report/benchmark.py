@@ -79,7 +79,7 @@ def _facts(plan: Plan, results: Sequence[Mapping[str, Any]]) -> dict[str, str]:
         "data set": settings.dataset,
         "models": ", ".join(plan.models),
         "forget sets": f"{settings.fraction:.1%} of the {plan.words.entities} "
-        f"({', '.join(map(str, sorted(users)))}), counts of {plan.words.samples} {matched}",
+        f"({', '.join(map(str, sorted(users)))}), {plan.words.amount} {matched}",
         "seeds": ", ".join(map(str, seeds)),
         "references": f"{settings.references} retrained models a set{attacked}",
         "cells": f"{len(results)}, {seconds / 60:.1f} minutes in all without references and budgets",

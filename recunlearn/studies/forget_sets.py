@@ -13,6 +13,8 @@ from recunlearn.foundation.errors import DataError, RecunlearnError, UsageError
 from recunlearn.foundation.records import ForgetSet
 from recunlearn.foundation.settings import ScoreSettings, make_settings
 from recunlearn.foundation.store import atomic_file, content_hash, read_json, to_json
+from recunlearn.foundation.words import USERS as CALLED
+from recunlearn.foundation.words import Words
 from recunlearn.studies.columns import OF_ENTITY, USERS, Columns, columns_in
 from recunlearn.studies.keys import Keys, keys_for
 from recunlearn.studies.scoring import UserScores, check_folder
@@ -89,7 +91,7 @@ def _read_json(file: Path) -> pd.DataFrame:
     return pd.read_json(file, dtype=IDS)
 
 
-def candidates_of(table: pd.DataFrame, keys: Keys | None) -> Candidates:
+def candidates_of(table: pd.DataFrame, keys: Keys | None, words: Words = CALLED) -> Candidates:
     """Columns that sets are drawn by; who was probed is read from the run's store, where it still is."""
     ordered = table.sort_values("user_id", kind="stable")
     entities = ordered["user_id"].astype(str).to_numpy(dtype=str)
@@ -100,6 +102,7 @@ def candidates_of(table: pd.DataFrame, keys: Keys | None) -> Candidates:
         pd.to_numeric(ordered["mean_item_popularity"]).to_numpy(dtype=np.float64),
         ordered["is_anchor"].astype(str).str.lower().eq("true").to_numpy(),
         None if keys is None else _probed(keys, entities),
+        words,
     )
 
 

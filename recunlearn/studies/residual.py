@@ -1,4 +1,4 @@
-"""Columns of the score table that say how much of a user unlearning will leave; needs no torch."""
+"""Columns of the score table that say how much of an entity unlearning will leave; needs no torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,6 +9,7 @@ import pandas as pd
 from recunlearn.difficulty.regression import COVERAGE
 from recunlearn.difficulty.residual import Residual, covariates, predicted_residual
 from recunlearn.foundation.records import Circuits, Outcomes
+from recunlearn.foundation.words import USERS, Words
 from recunlearn.studies.scoring import residual_names
 
 WEAK = 0.5
@@ -24,10 +25,12 @@ def residual_columns(
     say: Callable[[str], None],
     *,
     seed: int = 0,
+    words: Words = USERS,
 ) -> tuple[pd.DataFrame, dict[str, Any]]:
     """Columns beside ``table`` (in the order of ``circuits``), and what is known about their quality.
 
-    All NaN, with a ``reason``, where there are no outcomes (None) or too few. ``say`` is told warnings.
+    All NaN, with a ``reason``, where there are no outcomes (None) or too few. ``say`` is told warnings, in
+    ``words``.
     """
     columns = residual_names(methods)
     if outcomes is None:
@@ -35,24 +38,24 @@ def residual_columns(
     names = ("n_interactions", "mean_item_popularity", "loss", "personalisation_gap")
     beside = covariates(*(table[name].to_numpy() for name in names))
     found = predicted_residual(circuits, outcomes, beside, seed=seed)
-    _warn(found, say)
+    _warn(found, words, say)
     p = found.predicted
     values = np.column_stack([p.mean, p.low, p.high, *p.by_method])
     return pd.DataFrame(values, table.index, columns), _facts(found)
 
 
-def _warn(found: Residual, say: Callable[[str], None]) -> None:
+def _warn(found: Residual, words: Words, say: Callable[[str], None]) -> None:
     rho = found.figures.get("spearman", np.nan)
     if found.reason:
         say(
             f"Warning: predicted_residual is empty: {found.reason}. Raise [anchors] pool, or train the model "
-            "longer so that it knows its users better than strangers."
+            f"longer so that it knows its {words.entities} better than strangers."
         )
     elif not rho >= WEAK:
         shown = "cannot be told" if np.isnan(rho) else f"is {rho:.2f}"
         say(
             "Warning: predicted_residual is weak for this model: its rank correlation with what unlearning "
-            f"left of probed users {shown}. Go by its interval."
+            f"left of probed {words.entities} {shown}. Go by its interval."
         )
 
 

@@ -19,6 +19,7 @@ from recunlearn.difficulty.cud import Scores, score
 from recunlearn.difficulty.statistics import spearman
 from recunlearn.foundation.errors import RecunlearnError
 from recunlearn.foundation.records import Anchors, Circuits, Outcomes, load_record, save_record
+from recunlearn.foundation.words import Words
 from recunlearn.studies.bilevel import bilevel
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.losses import BATCH, entity_losses
@@ -72,9 +73,15 @@ def _stages(keys: Keys, listener: Listener) -> tuple[pd.DataFrame, dict[str, Any
         scores = score(circuits, anchors, settings.similarity, seed=settings.seed)
         table = _table(source.beside(subject), circuits, scores, _losses(subject, settings.seed))
         columns, residual = residual_columns(
-            circuits, outcomes, table, settings.anchors.methods, say, seed=settings.seed
+            circuits,
+            outcomes,
+            table,
+            settings.anchors.methods,
+            say,
+            seed=settings.seed,
+            words=subject.words,
         )
-    _warn_about_scores(circuits, anchors, subject.words.entities, say)
+    _warn_about_scores(circuits, anchors, subject.words, say)
     # Numbers of deleted users have a row everywhere but in the result.
     table = pd.concat([table, columns], axis=1)
     table = table[~table["user_id"].map(is_tombstone)].reset_index(drop=True)
@@ -213,18 +220,20 @@ def _table(
     )
 
 
-def _warn_about_scores(circuits: Circuits, anchors: Anchors, who: str, say: Callable[[str], None]) -> None:
+def _warn_about_scores(
+    circuits: Circuits, anchors: Anchors, words: Words, say: Callable[[str], None]
+) -> None:
     wide = float(np.nanmean(circuits.gap > LARGE_GAP))
     if wide > LARGE_GAP:
         say(
-            f"Warning: {wide:.0%} of the {who} have a completeness gap above {LARGE_GAP:.0%}: their circuits "
-            "miss part of the prediction. Raise --steps."
+            f"Warning: {wide:.0%} of the {words.entities} have a completeness gap above {LARGE_GAP:.0%}: "
+            "their circuits miss part of the prediction. Raise --steps."
         )
     w = anchors.agreement.get("kendall_w_methods")
     if w is not None and w < WEAK_AGREEMENT:
         say(
             f"Warning: the unlearning methods agree only partly on who is hard (Kendall's W {w:.2f} of 1): "
-            "CUD then says little that activity and popularity do not. Name the one method that will be used "
+            f"CUD then says little that {words.trivial} do not. Name the one method that will be used "
             "in [anchors] methods, or go by the predicted residual."
         )
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from recunlearn.foundation.errors import UsageError
+from recunlearn.foundation.words import Words
 
 IntArray = NDArray[np.int64]
 COMPUTED = "*"
@@ -81,15 +82,6 @@ class Batch:
     def with_columns(self, **columns: Tensor) -> "Batch":
         """Replace or add columns."""
         return replace(self, columns={**self.columns, **columns})
-
-
-@dataclass(frozen=True)
-class Words:
-    """What sentences call an entity, several of them, and their samples."""
-
-    entity: str = "user"
-    entities: str = "users"
-    samples: str = "interactions"
 
 
 @dataclass(frozen=True)

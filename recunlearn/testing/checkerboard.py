@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.seeds import mix, uniform
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
+from recunlearn.foundation.words import Words
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.population import mean_of_others
 from recunlearn.testing.parts import PartWorld
 from recunlearn.testing.ranked import RankedWorld

@@ -87,7 +87,7 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
     assert len(results) == 6
     assert all("real_authors" in r["reasons"]["model_utility"] for r in results)
     page = (place / "out" / "table.md").read_text()
-    assert "10.0% of the rows (4), counts of answers matched" in page
+    assert "10.0% of the rows (4), answer tokens matched" in page
     assert "forget quality" in page
     assert "| model_utility | 6 of its 9 parts are missing" in page
     assert (place / "out" / "report.html").is_file()

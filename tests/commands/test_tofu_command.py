@@ -55,6 +55,8 @@ def test_score_then_read_then_forget_sets(place, run_cli):
     first = run_cli("tofu", "score", *asked, "--format", "csv", "--out", place / "out")
     assert first.code == 0, first.err
     assert "Probing 20 rows with 2 methods" in first.err
+    assert "outcomes could be measured, and 30 are needed" in " ".join(first.err.split())
+    assert "user" not in first.err
     table = pd.read_csv(io.StringIO(first.out))
     assert {"row_id", "answer_tokens", "shared_ngrams", "cud", "band", "loss"} <= set(table.columns)
     assert not {"user_id", "n_interactions", "mean_item_popularity", "personalisation_gap"} & set(
@@ -101,6 +103,10 @@ def test_score_then_read_then_forget_sets(place, run_cli):
         "tofu", "forget-sets", *asked, "--out", place / "sets", "--fraction", "0.1", "--draws", "1"
     )
     assert drawn.code == 0, drawn.err
+    zero = run_cli("tofu", "forget-sets", *asked, "--out", place / "none", "--fraction", "0.001")
+    assert (zero.code, zero.out) == (2, "")
+    assert "A fraction of 0.001 of 48 rows rounds to zero. Give at least 0.021." in zero.err
+    assert not (place / "none").exists()
     sets = {n: pd.read_csv(place / "sets" / f"{n}.csv") for n in ("easy-0", "hard-0", "random-0")}
     assert all(list(s.columns) == ["row_id", "answer_tokens"] for s in sets.values())
     cud = table.set_index("row_id")["cud"]

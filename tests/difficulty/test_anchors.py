@@ -181,7 +181,9 @@ def test_not_measurable_entities_are_counted_and_left_out():
 
 
 def test_too_many_anchors():
-    with pytest.raises(UsageError, match=r"between 1 and 30 \(half of the 60 of 60 probed users.*but got 31"):
+    with pytest.raises(
+        UsageError, match=r"between 1 and 30 \(half of the 60 of 60 outcomes of the probe.*but got 31"
+    ):
         choose_anchors(noisy(), AnchorSettings(count=31))
 
 

@@ -255,8 +255,8 @@ def test_other_edges_are_refused():
 
 def test_nothing_to_compare():
     c = circuits(np.ones((4, 3)))
-    with pytest.raises(RecunlearnError, match="All 3 edges are the same for all 4 traced users"):
+    with pytest.raises(RecunlearnError, match="All 3 edges are the same in all 4 circuits"):
         score(c, anchors(c, [0], [1]))
     empty = circuits(np.full((4, 3), np.nan))
-    with pytest.raises(RecunlearnError, match="No user has a circuit"):
+    with pytest.raises(RecunlearnError, match="There is no circuit"):
         score(empty, anchors(empty, [0], [1]))

@@ -93,7 +93,7 @@ def test_users_without_a_circuit_have_no_prediction():
 def test_too_few_users_get_a_reason_and_no_number():
     values, targets = planted(LEAST_USERS - 1)
     model = fit_residual(values, targets)
-    assert model.reason == "the outcome of 29 users could be measured, and 30 are needed"
+    assert model.reason == "29 outcomes could be measured, and 30 are needed"
     assert np.isnan(model.predict(values).by_method).all()
     values, targets = planted(LEAST_USERS)
     assert np.isfinite(fit_residual(values, targets).predict(values).mean).all()
@@ -137,7 +137,5 @@ def test_the_unit_of_circuits_and_of_an_edge_does_not_matter():
 def test_a_method_that_made_every_loss_infinite_leaves_nothing_to_learn():
     values, targets = planted(60)
     targets[1] = -np.inf
-    assert (
-        fit_residual(values, targets).reason == "the outcome of 0 users could be measured, and 30 are needed"
-    )
+    assert fit_residual(values, targets).reason == "0 outcomes could be measured, and 30 are needed"
     assert np.isnan(out_of_fold(values, targets).mean).all()

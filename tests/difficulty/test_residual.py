@@ -88,7 +88,7 @@ def test_users_below_twice_the_noise_are_not_fitted_but_predicted():
 def test_too_few_measurable_users_give_no_number():
     circuits, outcomes, _ = records(unmeasured=51)
     found = predicted_residual(circuits, outcomes)
-    assert found.reason == "the outcome of 29 users could be measured, and 30 are needed"
+    assert found.reason == "29 outcomes could be measured, and 30 are needed"
     assert found.figures == {"users": 29}
     assert np.isnan(found.predicted.mean).all()
     assert np.isnan(found.predicted.by_method).all()
@@ -96,7 +96,7 @@ def test_too_few_measurable_users_give_no_number():
 
 def test_nobody_measurable_gives_no_number():
     circuits, outcomes, _ = records(noise=9.0)
-    assert "the outcome of 0 users" in predicted_residual(circuits, outcomes).reason
+    assert "0 outcomes could be measured" in predicted_residual(circuits, outcomes).reason
 
 
 def test_a_method_that_unlearned_nothing_has_a_column_but_no_part_in_the_mean():

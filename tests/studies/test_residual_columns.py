@@ -5,6 +5,7 @@ import pandas as pd
 import pytest
 
 from recunlearn.foundation.records import Circuits, Outcomes
+from recunlearn.foundation.words import Words
 from recunlearn.studies.residual import NO_OUTCOMES, residual_columns
 
 USERS, METHODS = 120, ("GradDiff", "NPO")
@@ -67,9 +68,19 @@ def test_too_few_measurable_users_are_told_once(told):
     columns, facts = residual_columns(circuits, outcomes, table, METHODS, told.append)
     assert columns.isna().all(axis=None)
     assert facts["users"] == 20
-    assert facts["reason"] == "the outcome of 20 users could be measured, and 30 are needed"
+    assert facts["reason"] == "20 outcomes could be measured, and 30 are needed"
     assert len(told) == 1
-    assert told[0].startswith("Warning: predicted_residual is empty: the outcome of 20 users")
+    assert told[0].startswith("Warning: predicted_residual is empty: 20 outcomes could be measured")
+    assert told[0].endswith("so that it knows its users better than strangers.")
+
+
+def test_rows_are_not_called_users(told):
+    rows = Words("row", "rows", "answers")
+    residual_columns(*records(signal=0.0), METHODS, told.append, words=rows)
+    residual_columns(*records(probed=20), METHODS, told.append, words=rows)
+    assert "what unlearning left of probed rows" in told[0]
+    assert "knows its rows better" in told[1]
+    assert "user" not in "".join(told)
 
 
 def test_a_weak_prediction_is_told(told):

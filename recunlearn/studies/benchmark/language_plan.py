@@ -9,12 +9,12 @@ import numpy as np
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.settings import make_settings
+from recunlearn.foundation.words import Words
 from recunlearn.studies.benchmark.language_settings import LanguageBenchmarkSettings
 from recunlearn.studies.benchmark.plan import Plan, check_fraction, check_methods
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.language_keys import language_keys
 from recunlearn.studies.methods import STRENGTHS
-from recunlearn.subjects.contract import Words
 from recunlearn.subjects.tofu.data import Rows, read_rows
 from recunlearn.unlearning.registry import find
 from recunlearn.unlearning.stepwise import LoopSettings
@@ -48,8 +48,8 @@ class LanguagePlan(Plan):
     @property
     def words(self) -> Words:
         """Rows or authors."""
-        entity = self.settings.entity
-        return Words(entity, f"{entity}s", "answers")
+        words: Words = self.settings.words
+        return words
 
     @cached_property
     def rows(self) -> Rows:

@@ -12,9 +12,9 @@ from recunlearn.difficulty.forget_sets import check_strata
 from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.foundation.settings import Settings, make_settings
 from recunlearn.foundation.store import content_hash
+from recunlearn.foundation.words import Words
 from recunlearn.studies.benchmark.settings import BenchmarkSettings, Block
 from recunlearn.studies.keys import Keys, keys_for
-from recunlearn.subjects.contract import Words
 from recunlearn.unlearning.registry import find, known
 from recunlearn.unlearning.stepwise import LoopSettings
 

@@ -83,7 +83,7 @@ def draw_sets(plan: Plan, model: str, listener: Listener) -> None:
     scores = scored(keys, listener)
     columns = columns_in(scores.table)
     table = columns.plain(scores.table)
-    candidates = candidates_of(table, keys)
+    candidates = candidates_of(table, keys, plan.words)
     facts = scores_facts(table, scores.summary)
     draw: dict[str, Any] = {"seed": settings.seed, "matched": settings.matched}
     strata = tuple(s for s in plan.strata if any(c.stratum == s for c in plan.of(model)))

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
+from recunlearn.foundation.words import Words
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.parts import Vectors
 from recunlearn.subjects.recbole import item_scores, parts, scoring
 from recunlearn.subjects.recbole.bundle import Bundle

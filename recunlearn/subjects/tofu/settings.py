@@ -6,6 +6,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator, model_validator
 
 from recunlearn.foundation.settings import AnchorSettings, CircuitSettings, Settings, SimilaritySettings
+from recunlearn.foundation.words import Words
 
 
 class TextSettings(Settings):
@@ -114,6 +115,12 @@ class LanguageSettings(Settings):
     circuits: LanguageCircuitSettings = LanguageCircuitSettings()
     anchors: LanguageAnchorSettings = LanguageAnchorSettings()
     similarity: SimilaritySettings = SimilaritySettings()
+
+    @property
+    def words(self) -> Words:
+        """Rows or authors, and their answers."""
+        who = (self.entity, f"{self.entity}s")
+        return Words(*who, "answers", "answer tokens", "answer length and shared wording")
 
     @property
     def dataset(self) -> str:

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.store import content_hash
-from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions, Words
+from recunlearn.foundation.words import Words
+from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.tofu import likelihood
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.encoding import encode
@@ -45,8 +46,7 @@ class LanguageSubject:
     @property
     def words(self) -> Words:
         """Rows or authors, and their answers."""
-        entity = self.settings.entity
-        return Words(entity, f"{entity}s", "answers")
+        return self.settings.words
 
     def __init__(
         self,
