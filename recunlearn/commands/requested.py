@@ -3,6 +3,7 @@
 import csv
 import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,17 @@ MOST_NAMED = 10
 USER_COLUMNS = ("userid", "user", "uid", "id", "rowid", "authorid")
 """Names of a column of user ids, in small letters and digits only."""
 SEPARATORS = (",", "\t", ";", "|")
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Whose ids a file lists, and the option that names the file."""
+
+    entity: str = "user"
+    option: str = "--users"
+
+
+USERS = Listed()
 
 
 def given(**options: Any) -> dict[str, Any]:
@@ -63,35 +75,39 @@ def _value(text: str) -> Any:
     return read["value"] if len(read) == 1 else text
 
 
-def read_users(file: Path) -> list[str]:
-    """Read ids from a CSV with a header, or from a text file with one id a line; ids stay text.
+def read_users(file: Path, of: Listed = USERS) -> list[str]:
+    """Read ids of users, or of others, from a CSV with a header, or from a text file with one id a line.
 
-    Order is kept, repetitions are dropped.
+    Ids stay text, their order is kept, repetitions are dropped.
 
     Raises:
         DataError: missing, empty or binary file, no column of user ids, or an empty id.
     """
-    lines = _lines(file)
+    lines = _lines(file, of)
     if not lines:
-        raise DataError(f"{file} holds no users. Write one id a line, or a CSV with a user_id column.")
+        raise DataError(
+            f"{file} holds no {of.entity}s. Write one id a line, or a CSV with the column {of.entity}_id."
+        )
     if file.suffix.lower() in (".csv", ".tsv") or _user_column(_cells(lines[0][1])) is not None:
-        ids = _column(file, lines)
+        ids = _column(file, lines, of.entity)
     else:
         ids = [(n, text) for n, text in lines if text]
     if not ids:
-        raise DataError(f"{file} has a header but no users below it. Add one id a line.")
+        raise DataError(f"{file} has a header but no {of.entity}s below it. Add one id a line.")
     return list(dict.fromkeys(text for _, text in ids))
 
 
-def _lines(file: Path) -> list[tuple[int, str]]:
+def _lines(file: Path, of: Listed) -> list[tuple[int, str]]:
     try:
         raw = Path(file).read_bytes()
     except FileNotFoundError:
-        raise DataError(f"The users file {file} does not exist. Check the path given to --users.") from None
+        raise DataError(
+            f"The {of.entity}s file {file} does not exist. Check the path given to {of.option}."
+        ) from None
     except OSError as error:
-        raise DataError(f"The users file {file} cannot be read ({error.strerror}).") from None
+        raise DataError(f"The {of.entity}s file {file} cannot be read ({error.strerror}).") from None
     if b"\0" in raw or sum(raw.count(bytes([b])) for b in range(1, 9)) > len(raw) * 0.01:
-        raise DataError(f"{file} is a binary file, but --users needs text: one id a line, or a CSV.")
+        raise DataError(f"{file} is a binary file, but {of.option} needs text: one id a line, or a CSV.")
     try:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -100,20 +116,22 @@ def _lines(file: Path) -> list[tuple[int, str]]:
     return [(n, line) for n, line in numbered if line.strip()]
 
 
-def _column(file: Path, lines: list[tuple[int, str]]) -> list[tuple[int, str]]:
+def _column(file: Path, lines: list[tuple[int, str]], entity: str) -> list[tuple[int, str]]:
     header, separator = _cells(lines[0][1]), _separator(lines[0][1])
     at = _user_column(header)
     if at is None:
-        close = next(filter(None, (near_miss(h, ["user_id"]) for h in header)), "")
+        close = next(filter(None, (near_miss(h, [f"{entity}_id"]) for h in header)), "")
         raise DataError(
-            f"{file} has no column of user ids: its header is {', '.join(header)}.{close} Name the column "
-            "user_id, or save ids without a header as a .txt file, one a line."
+            f"{file} has no column of {entity} ids: its header is {', '.join(header)}.{close} Name the "
+            f"column {entity}_id, or save ids without a header as a .txt file, one a line."
         )
     ids = []
     for number, line in lines[1:]:
         row = _row(line, separator, f"{file}, line {number}")
         if len(row) <= at or not row[at].strip():
-            raise DataError(f"{file}, line {number}: the user id is empty. Delete the line or fill it in.")
+            raise DataError(
+                f"{file}, line {number}: the {entity} id is empty. Delete the line or fill it in."
+            )
         ids.append((number, row[at]))
     return ids
 

@@ -53,47 +53,42 @@ def score(
     run: TextRun,
 ) -> None:
     """Score every row (or author): CUD from 0 (easy to unlearn) to 1 (hard)."""
+    from recunlearn.commands.requested import Listed, read_users
     from recunlearn.foundation import paths
     from recunlearn.report.relation_table import of_table, write
     from recunlearn.report.terminal import listening
     from recunlearn.studies.columns import OF_ENTITY
+    from recunlearn.studies.language_keys import entities_of
     from recunlearn.studies.scoring import check_folder, export, scored
 
     if out is not None:
         check_folder(out)
     keys, columns = run.keys(), OF_ENTITY[run.settings.entity]
-    asked = _asked(rows) if rows else None
+    asked = None if rows is None else read_users(rows, Listed(run.settings.entity, "--rows"))
+    if asked is not None:
+        _check(asked, entities_of(keys), rows)
     with listening() as listener, _explained(run):
         scores = scored(keys, listener)
-    shown = scores.table if asked is None else _find(scores.table, asked, columns.entity, rows)
+    shown = scores.table
+    if asked is not None:
+        shown = shown.set_index(columns.entity, drop=False).loc[asked]
     folder = out or paths.home() / "results" / keys.model.name
     export(scores, folder)
     write(of_table(scores.table), folder)
-    _print(scores, shown, None if asked is None else asked, format_, folder)
+    _print(scores, shown, asked, format_, folder)
 
 
-def _asked(file: Path) -> list[str]:
-    """Ids of a list, under the table's own header or none."""
-    from recunlearn.commands.requested import read_users
-    from recunlearn.foundation.errors import DataError
-
-    if not file.is_file():
-        raise DataError(f"The file {file} does not exist. Check the path given to --rows.")
-    return read_users(file)
-
-
-def _find(table: Any, asked: list[str], column: str, file: Any) -> Any:
+def _check(asked: list[str], known: list[str], file: Any) -> None:
+    """Refuse ids that there are not, before anything is trained."""
     from recunlearn.foundation.errors import UsageError, near_miss
 
-    known = set(table[column])
-    unknown = [name for name in asked if name not in known]
+    unknown = sorted(set(asked) - set(known))
     if unknown:
         hint = near_miss(unknown[0], known)
         raise UsageError(
-            f"{len(unknown)} of the {len(asked)} ids in {file} are not among the scored ones, such as "
-            f"{unknown[0]!r}.{hint} Correct the file."
+            f"{len(unknown)} of the {len(asked)} ids in {file} are not among the {len(known):,} of the data, "
+            f"such as {unknown[0]!r}.{hint} Correct the file."
         )
-    return table.set_index(column, drop=False).loc[asked]
 
 
 def _print(scores: Any, shown: Any, asked: list[str] | None, format_: str, folder: Path) -> None:

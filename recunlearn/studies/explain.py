@@ -72,8 +72,10 @@ def explained_row(row: str, keys: Keys, listener: Listener | None = None) -> Exp
         UsageError: the row is unknown, or has no score.
         RecunlearnError: in one sentence, what to do.
     """
+    from recunlearn.studies.language_keys import entities_of
+
     what = keys.settings.entity
-    known = _rows(keys)
+    known = entities_of(keys)
     if row not in set(known):
         raise UsageError(
             f"There is no {what} '{row}' among the {len(known):,} of {keys.settings.dataset}, such as "
@@ -87,15 +89,6 @@ def explained_row(row: str, keys: Keys, listener: Listener | None = None) -> Exp
             f"compare it with. Raise count of [anchors], or name another {what}."
         )
     return _taken_apart(row, run)
-
-
-def _rows(keys: Keys) -> list[str]:
-    from recunlearn.subjects.tofu.data import read_rows
-
-    settings, place = keys.settings, keys.place or Path()
-    rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=keys.online)
-    found = rows.ids if settings.entity == "row" else rows.authors
-    return list(dict.fromkeys(found.tolist()))
 
 
 def _taken_apart(user: str, run: ScoredRun) -> ExplainedUser:

@@ -55,6 +55,14 @@ def language_keys(
     return Keys(settings, folder, *stages, source="language", place=Path(place), online=online)
 
 
+def entities_of(keys: Keys) -> list[str]:
+    """Ids of the rows or authors of a run, in their order."""
+    settings, place = keys.settings, keys.place or Path()
+    rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=keys.online)
+    found = rows.ids if settings.entity == "row" else rows.authors
+    return list(dict.fromkeys(found.tolist()))
+
+
 def _identity(rows: str, settings: LanguageSettings) -> str:
     """What a trained model depends on."""
     values = settings.model_dump(mode="json", include=set(TRAINED))

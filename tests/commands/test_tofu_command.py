@@ -96,8 +96,6 @@ def test_score_then_read_then_forget_sets(place, run_cli):
     )
     assert related["p"].between(0, 1).all()
     assert "LlamaForCausalLM on own.csv, 30 epochs" in shown.out
-    (place / "some.csv").write_text("row_id\nown:99\n")
-    assert "own:99" in run_cli("tofu", "score", *asked, "--rows", place / "some.csv").err
 
     drawn = run_cli(
         "tofu", "forget-sets", *asked, "--out", place / "sets", "--fraction", "0.1", "--draws", "1"
@@ -132,6 +130,12 @@ def test_train_and_checkpoint(place, run_cli):
     assert "LlamaForCausalLM on own.csv, 1 epochs" in made.out
     assert (place / "model" / "model.safetensors").is_file()
     assert "It hardly knows its rows" in made.err
+    pool = place / "pool.toml"
+    pool.write_text(SETTINGS.replace("epochs = 30", "epochs = 1").replace("count = 3", "count = 30"))
+    few = run_cli("tofu", "score", "--config", pool, "--data", place, "--checkpoint", place / "model")
+    assert (few.code, few.out) == (2, "")
+    assert "Anchor count must be between 1 and 10" in few.err
+    assert "Tracing" not in few.err
     again = run_cli("tofu", "train", *asked, "--epochs", "1", "--out", place / "model")
     assert again.out == made.out
     assert "Training" not in again.err
@@ -161,6 +165,27 @@ def test_training_replaces_no_folder_of_another_kind(place, run_cli):
     damaged = run_cli(*score, place / "model")
     assert damaged.code == 1
     assert "does not describe a trained language model: settings is missing" in damaged.err
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("row_id\nown:99\n", "1 of the 1 ids in {file} are not among the 48 of the data, such as 'own:99'"),
+        ("", "{file} holds no rows. Write one id a line, or a CSV with the column row_id."),
+        ("who\nown:1\n", "{file} has no column of row ids"),
+        ("row_id\n", "{file} has a header but no rows below it"),
+        (None, "The rows file {file} does not exist. Check the path given to --rows."),
+    ],
+)
+def test_lists_of_rows_are_refused_before_anything_is_trained(place, run_cli, text, sentence):
+    file = place / "some.csv"
+    if text is not None:
+        file.write_text(text)
+    asked = ("--config", place / "tiny.toml", "--data", place, "--rows", file)
+    found = run_cli("tofu", "score", *asked)
+    assert found.code in (1, 2)
+    assert sentence.format(file=file) in found.err
+    assert len(found.err.strip().splitlines()) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,7 @@
 """Rows or authors of question-answer data that a language model was trained on."""
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +26,16 @@ def trained(keys: Keys, listener: Listener, *, anchors: bool = True) -> Language
     """Load the model of a run, or train it; ``anchors``: the run will need some."""
     settings, place = keys.settings, keys.place or Path()
     rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=keys.online)
-    if (keys.model / "manifest.json").is_file():
-        return load_subject(keys.model, rows, settings, online=keys.online)
-    # A model that cannot be attributed, or data without anchors, is refused before the training, not after.
-    subject = untrained_subject(rows, settings, online=keys.online)
+    stored = (keys.model / "manifest.json").is_file()
+    begin = partial(load_subject, keys.model) if stored else untrained_subject
+    subject = begin(rows, settings, online=keys.online)
+    if anchors:
+        # Data without anchors, or a model that cannot be attributed, is refused before anything slow.
+        draw_pool(subject, settings.anchors.pool, settings.anchors.count, settings.seed)
+    if stored:
+        return subject
     if anchors:
         tracer(subject, settings.circuits, settings.seed)
-        draw_pool(subject, settings.anchors.pool, settings.anchors.count, settings.seed)
     if subject.encoded.cut:
         listener.say(f"Warning: the answers of {subject.encoded.cut:,} rows were cut to fit the context.")
     options: dict[str, Any] = {"folder": keys.model, "progress": listener.bars, "online": keys.online}
