@@ -1,9 +1,11 @@
 """``benchmark``: unlearning methods against each other on easy, hard and random users."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
+
+from recunlearn.commands import options as o
 
 
 def register(app: typer.Typer) -> None:
@@ -12,19 +14,13 @@ def register(app: typer.Typer) -> None:
 
 
 def benchmark(
-    config: Annotated[Path, typer.Option("--config", help="TOML file with the cells to run; see configs/.")],
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of cells, tables and report. (default: results/CONFIG)")
-    ] = None,
+    config: o.Cells,
+    out: o.CellsFolder = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, max=256, help="Processes, one thread each. (default: one a core)")
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print cells, expected time and budgets; run nothing.")
-    ] = False,
-    format_: Annotated[
-        Literal["table", "markdown", "csv", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    dry_run: o.DryRun = False,
+    format_: o.AnyTable = "table",
 ) -> None:
     """Run methods x models x forget sets x draws x seeds; a killed run goes on where it stopped."""
     from recunlearn.foundation.settings import make_settings, read_toml
@@ -38,7 +34,7 @@ def benchmark(
     plan = Plan(settings, (out or default_folder(config)).absolute())
     processes = min(jobs or cores(), cores())
     if dry_run:
-        _dry(plan, processes, format_)
+        tell_plan(plan, processes, format_)
         return
     run_plan(plan, processes, format_, f"python cli.py benchmark --config {config} --jobs {processes}")
 
@@ -74,7 +70,8 @@ def _print(told: Any, frame: Any, folder: Path, format_: str) -> None:
         draw(Console(), told, str(folder))
 
 
-def _dry(plan: Any, jobs: int, format_: str) -> None:
+def tell_plan(plan: Any, jobs: int, format_: str) -> None:
+    """Print cells, expected time and budgets of a plan; run nothing."""
     from recunlearn.report.benchmark_dry import as_data, draw
     from recunlearn.studies.benchmark.estimate import estimate
 

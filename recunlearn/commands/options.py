@@ -35,6 +35,16 @@ TableOrJson = Annotated[Literal["table", "json"], typer.Option("--format", help=
 TableOrText = Annotated[
     Literal["table", "json", "markdown"], typer.Option("--format", help="What stdout gets.")
 ]
+Cells = Annotated[Path, typer.Option("--config", help="TOML file with the cells to run; see configs/.")]
+CellsFolder = Annotated[
+    Path | None, typer.Option(help="Folder of cells, tables and report. (default: results/CONFIG)")
+]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", help="Print cells, expected time and budgets; run nothing.")
+]
+AnyTable = Annotated[
+    Literal["table", "markdown", "csv", "json"], typer.Option("--format", help="What stdout gets.")
+]
 
 
 def baseline(default: str) -> Any:

@@ -1,10 +1,11 @@
 """``tofu benchmark``: unlearning methods against each other on easy, hard and random rows."""
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
+from recunlearn.commands import options as o
 from recunlearn.commands.tofu import tofu
 
 
@@ -15,25 +16,22 @@ def register(app: typer.Typer) -> None:
 
 
 def benchmark(
-    config: Annotated[Path, typer.Option("--config", help="TOML file with the cells to run; see configs/.")],
+    config: o.Cells,
     data: Annotated[
         Path | None, typer.Option(help="Folder with the rows' files. (default: RECUNLEARN_HOME/data/tofu)")
     ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of cells, tables and report. (default: results/CONFIG)")
-    ] = None,
+    out: o.CellsFolder = None,
     jobs: Annotated[
         int, typer.Option(min=1, max=256, help="Processes, one thread and one model in memory each.")
     ] = 1,
+    dry_run: o.DryRun = False,
     download: Annotated[
         bool, typer.Option("--download", help="Fetch missing files and models from the hub.")
     ] = False,
-    format_: Annotated[
-        Literal["table", "markdown", "csv", "json"], typer.Option("--format", help="What stdout gets.")
-    ] = "table",
+    format_: o.AnyTable = "table",
 ) -> None:
     """Run methods x forget sets x draws x seeds on one model; a killed run goes on where it stopped."""
-    from recunlearn.commands.benchmark import run_plan
+    from recunlearn.commands.benchmark import run_plan, tell_plan
     from recunlearn.foundation import paths
     from recunlearn.foundation.settings import make_settings, read_toml
     from recunlearn.studies.benchmark.language_settings import LanguageBenchmarkSettings
@@ -44,7 +42,10 @@ def benchmark(
     plan = _plan(settings, config, out, place, download)
     command = f"python cli.py tofu benchmark --config {config} --data {place} --jobs {jobs}"
     with enough_memory(settings):
-        run_plan(plan, jobs, format_, command)
+        if dry_run:
+            tell_plan(plan, jobs, format_)
+        else:
+            run_plan(plan, jobs, format_, command)
 
 
 def _plan(settings: Any, config: Path, out: Path | None, place: Path, online: bool) -> Any:

@@ -55,10 +55,12 @@ def sentences(found: Estimate) -> list[str]:
             f"{counted(len(seeds), 'seed')}; {found.trainings[model]:g} trainings of "
             f"{counted(found.epochs[model], 'epoch')}, about {spoken(found.training[model])} each."
         )
+    apart = f"scoring of {plan.words.entities}"
+    apart += " and aggregators of RecEraser" if "RecEraser" in plan.methods else ""
     return [
         *lines,
-        f"Expected: about {spoken(found.seconds)} with {counted(found.jobs, 'process')}, scoring of users "
-        "and aggregators of RecEraser not counted; seconds of a cell are at most.",
+        f"Expected: about {spoken(found.seconds)} with {counted(found.jobs, 'process')}, {apart} not "
+        "counted; seconds of a cell are at most.",
     ]
 
 

@@ -109,6 +109,13 @@ def _encoded(subject: LanguageSubject, rows: Rows) -> Samples:
     return Samples(encoded, np.arange(len(rows), dtype=np.int64), len(rows))
 
 
+def first(samples: Samples, count: int) -> Samples:
+    """The first rows, each its own entity; all of them where there are fewer."""
+    e = samples.encoded
+    some = type(e)(e.tokens[:count], e.prompt[:count])
+    return Samples(some, np.arange(len(some.tokens), dtype=np.int64), len(some.tokens))
+
+
 @torch.no_grad()
 def tokens(model: nn.Module, samples: Samples) -> Tokens:
     """Answers of every row under a model, token by token.
@@ -174,4 +181,4 @@ def _prompts(samples: Samples, rows: Sequence[int]) -> list[list[int]]:
     return [e.tokens[n][: e.prompt[n]].tolist() for n in rows]
 
 
-__all__ = ["Asked", "Tokens", "taken", "tokens", "written"]
+__all__ = ["Asked", "Tokens", "first", "taken", "tokens", "written"]

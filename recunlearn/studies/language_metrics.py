@@ -11,10 +11,9 @@ from torch import nn
 
 from recunlearn.evaluation import language as m
 from recunlearn.foundation.seeds import uniform
-from recunlearn.studies.language_asked import Asked, Tokens, taken, tokens, written
+from recunlearn.studies.language_asked import Asked, Tokens, first, taken, tokens, written
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.tofu.data import Rows, read_rows
-from recunlearn.subjects.tofu.samples import Samples
 from recunlearn.subjects.tofu.settings import LanguageMetricSettings
 from recunlearn.subjects.tofu.subject import LanguageSubject
 
@@ -101,6 +100,17 @@ class Questions:
             )
         return Questions(subject, settings, asked, absent)
 
+    def answers(self) -> tuple[int, int]:
+        """Answers whose tokens one model is asked for, and answers that it writes."""
+        read = wrote = 0
+        for name, asked in self.asked.items():
+            read += len(asked.rows)
+            if name != "holdout":
+                times = 1 + (2 if name in CONTROLS else 1) * len(asked.wrong)
+                read += len(asked.among) * times * bool(asked.wrong)
+                wrote += min(self.settings.written, len(asked.rows))
+        return read, wrote
+
     def ask(self, model: nn.Module) -> Told:
         """Figures of one model; ``model`` is put into eval mode for it and back."""
         training = model.training
@@ -152,12 +162,10 @@ class Questions:
         """Mean ROUGE-L recall of written answers, or why there is none."""
         if not self.settings.written:
             return "no answers are written: metrics.written is 0"
-        count = min(self.settings.written, len(asked.rows))
-        e = asked.samples.encoded
-        some = Samples(type(e)(e.tokens[:count], e.prompt[:count]), np.arange(count), count)
+        some = first(asked.samples, self.settings.written)
         texts = written(model, self.subject.tokenizer, some, self.settings.new_tokens)
         try:
-            return float(m.rouge_l_recall(texts, asked.rows.answer[:count]).mean())
+            return float(m.rouge_l_recall(texts, asked.rows.answer[: some.entities]).mean())
         except ModuleNotFoundError:
             return NO_ROUGE
 

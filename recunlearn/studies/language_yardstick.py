@@ -103,6 +103,11 @@ class LanguageYardstick:
             subject, forget, retrained, questions, (before, after), told, groups, originals, floors
         )
 
+    @staticmethod
+    def answers(subject: LanguageSubject, forget: IntArray, retrained: int) -> int:
+        """Answers that one model's losses and distances read, beside the questions."""
+        return int(subject.n_samples()[forget].sum()) + 2 * min(COMPARED, len(forget)) * (1 + retrained)
+
     def evaluate(self, unlearned: nn.Module) -> Evaluation:
         """Measure an unlearned model: docs/metrics/forgetting.md and docs/metrics/language.md."""
         now = _losses(self.subject, unlearned, self.forget)

@@ -2,26 +2,36 @@
 
 import copy
 import time
+from typing import Protocol
 
 import numpy as np
 import torch
 
-from recunlearn.subjects.recbole.subject import RecBoleSubject
+from recunlearn.studies.losses import device_of
+from recunlearn.subjects.contract import Subject
 
 STEPS = 4
 """Training steps timed."""
 
 
-def epoch_seconds(subject: RecBoleSubject, steps: int = STEPS) -> float:
+class Trainable(Subject, Protocol):
+    """A subject that knows how it is trained."""
+
+    @property
+    def training_batch(self) -> int:
+        """Samples that its training computes at once."""
+        ...
+
+
+def epoch_seconds(subject: Trainable, steps: int = STEPS) -> float:
     """Forward and backward pass over as many samples as an epoch has; the first step is not counted."""
     model = copy.deepcopy(subject.model)
-    size = int(subject.bundle.config["train_batch_size"])
-    size = max(1, min(size, int(subject.n_samples().sum())))
+    size = max(1, min(subject.training_batch, int(subject.n_samples().sum())))
     generator = torch.Generator().manual_seed(0)
     everyone = np.flatnonzero(subject.n_samples() > 0).astype(np.int64)
     marks = []
     for _ in range(1 + steps):
-        batch = subject.draw(everyone, size, generator, negatives=True)
+        batch = subject.draw(everyone, size, generator, negatives=True).to(device_of(model))
         (-subject.log_likelihood(model, batch).mean()).backward()
         marks.append(time.perf_counter())
     batches = -(-int(subject.n_samples().sum()) // size)

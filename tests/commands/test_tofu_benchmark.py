@@ -94,6 +94,10 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
 
     gone = next((place / "out" / "cells").glob("*.json"))
     gone.unlink()
+    dry = run_cli("tofu", "benchmark", *asked, "--out", place / "out", "--dry-run")
+    assert dry.out.count("(2 done)") == 2
+    assert dry.out.count("(1 done)") == 1
+    assert not gone.exists()
     again = run_cli("tofu", "benchmark", *asked, "--out", place / "out")
     assert again.code == 0, again.err
     assert gone.is_file()
@@ -120,6 +124,23 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
     wrong = run_cli("tofu", "explain", "own:333", "--config", score, "--data", place)
     assert wrong.code == 2
     assert "There is no row 'own:333' among the 40 of own.csv" in wrong.err
+
+
+def test_a_dry_run_tells_the_plan_and_makes_nothing(place, run_cli, home):
+    asked = ("--config", place / "run.toml", "--data", place, "--out", place / "out", "--dry-run")
+    told = run_cli("tofu", "benchmark", *asked)
+    assert told.code == 0, told.err
+    page = " ".join(told.out.split())
+    assert "6 cells, nothing run" in page
+    assert "to be tuned in 2 trials from a learning rate of 0.001" in page
+    assert "6 cells on 2 sets (easy, random) with 1 seed; 7 trainings of 8 epochs" in page
+    assert "with 1 process, scoring of rows not counted;" in page
+    plain = json.loads(run_cli("tofu", "benchmark", *asked, "--jobs", "2", "--format", "json").out)
+    assert (plain["cells"], plain["jobs"], plain["trainings"]) == (6, 2, {"llama": 7})
+    assert plain["expected_seconds"] > 0
+    assert plain["seconds_of_a_measurement"]["llama"] > 0
+    assert not (place / "out").exists()
+    assert not home.exists()
 
 
 @pytest.mark.parametrize(

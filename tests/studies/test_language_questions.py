@@ -249,6 +249,30 @@ def test_written_answers_heed_no_habits_of_the_models_files(world):
         subject.model.generation_config = own
 
 
+def test_a_dry_run_counts_the_answers_that_are_asked_for(world, monkeypatch):
+    subject, retrained, place = world
+    questions = Questions.of(subject, FORGET, SETTINGS, place)
+    yardstick = LanguageYardstick.of(subject, retrained, FORGET, questions)
+    read, wrote = [], []
+
+    def count(into, call, size):
+        return lambda *args: (into.append(size(args)), call(*args))[1]
+
+    monkeypatch.setattr(language_metrics, "tokens", count(read, tokens, lambda a: a[1].entities))
+    monkeypatch.setattr(language_metrics, "written", count(wrote, written, lambda a: a[2].entities))
+    for name in ("class_scores", "log_likelihood"):
+        call = getattr(type(subject), name)
+        monkeypatch.setattr(type(subject), name, count(read, call, lambda a: len(a[2])))
+    yardstick.evaluate(subject.model)
+    # 6 of the forgotten, 8 others, 3 + 3 controls, 5 strangers; 4, 4, 3 and 3 of them are written.
+    # 2 wrong answers (of controls twice) and 1 right one each but of strangers: 6·3 + 8·3 + 3·5 + 3·5.
+    assert questions.answers() == (25 + 72, 14)
+    # losses of 6; distances of 6 forgotten and 6 others under the model and 2 retrained ones
+    assert LanguageYardstick.answers(subject, FORGET, 2) == 6 + 12 * 3
+    assert sum(read) == 97 + 42
+    assert sum(wrote) == 14
+
+
 def test_what_cannot_be_computed_says_why(world, monkeypatch):
     subject, _, place = world
     bare = Questions.of(subject, FORGET, LanguageMetricSettings(written=0), place)

@@ -1,24 +1,19 @@
 """What a benchmark will take, from a few timed steps: nothing is trained and nothing is written."""
 
-import time
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
-from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.errors import UsageError
 from recunlearn.studies.benchmark.budget import centre_of, is_tuned
 from recunlearn.studies.benchmark.cells import read_result
 from recunlearn.studies.benchmark.locks import read_plain
 from recunlearn.studies.benchmark.plan import Plan
-from recunlearn.studies.fold_in import FoldIn
-from recunlearn.studies.measuring import Setting, measure
+from recunlearn.studies.benchmark.rehearsal import Rehearsal
 from recunlearn.studies.threads import threads
 from recunlearn.studies.training_time import epoch_seconds
 from recunlearn.subjects.contract import IntArray
-from recunlearn.subjects.recbole.parameters import epochs_of
-from recunlearn.subjects.recbole.store import load_subject, untrained_subject
-from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.unlearning.registry import make
 
 
@@ -70,22 +65,20 @@ class Estimate:
 
 def estimate(plan: Plan, jobs: int) -> Estimate:
     """Time some steps of every model and ask every method for its cost."""
-    found = Estimate(plan, jobs)
+    found, rehearsal = Estimate(plan, jobs), plan.rehearsal()
     with threads():
         for model in plan.models:
-            _add(found, model)
+            _add(found, rehearsal, model)
     return found
 
 
-def _add(found: Estimate, model: str) -> None:
+def _add(found: Estimate, rehearsal: Rehearsal, model: str) -> None:
     plan = found.plan
-    subject, epochs = _subject(plan, model)
+    subject, epochs = rehearsal.begin(model)
     training = epochs * epoch_seconds(subject)
     size = max(1, round(plan.settings.fraction * len(subject.entities)))
     forget = np.flatnonzero(subject.n_samples() > 0)[:: -(-len(subject.entities) // size)].astype(np.int64)
-    began = time.perf_counter()
-    measure(Setting.of(subject, forget, FoldIn(steps=plan.settings.fold_in_steps), 0), subject.model)
-    measuring = time.perf_counter() - began
+    measuring = rehearsal.measuring(subject, forget)
     groups = {(c.set_name, c.seed) for c in plan.of(model) if read_result(plan, c) is None}
     sets = {name for name, _ in groups}
     references = plan.settings.references * (len(sets) + bool(sets))
@@ -103,7 +96,7 @@ def _method(
     found: Estimate,
     model: str,
     method: str,
-    subject: RecBoleSubject,
+    subject: Any,
     forget: IntArray,
     training: float,
     measuring: float,
@@ -112,7 +105,7 @@ def _method(
     plan = found.plan
     cells = [c for c in plan.of(model) if c.method == method]
     left = [c for c in cells if read_result(plan, c) is None]
-    values = dict(plan.settings.methods.get(method, {}))
+    values = plan.values(method)
     tuned = is_tuned(make(method, values))
     if tuned:
         values |= {"steps": plan.settings.most_steps, "until": "steps"}
@@ -144,19 +137,9 @@ def _budget(plan: Plan, model: str, method: str, tuned: bool) -> str:
         return f"{stored['steps']} steps at {_told(stored['learning_rate'], stored.get('gamma'))}"
     if not tuned:
         return "nothing to tune"
-    first = _told(*centre_of(method, plan.settings.methods.get(method, {})))
+    first = _told(*centre_of(method, plan.values(method)))
     return f"to be tuned in {plan.settings.trials} trials from a learning rate of {first}"
 
 
 def _told(rate: float, gamma: float | None) -> str:
     return f"{rate:.2g}" if gamma is None else f"{rate:.2g} and γ {gamma:.3g}"
-
-
-def _subject(plan: Plan, model: str) -> tuple[RecBoleSubject, int]:
-    """Trained model and its epochs where it is stored, else an untrained one and the most epochs."""
-    keys = plan.keys(model)
-    interactions = load_interactions(keys.settings.dataset)
-    if (keys.model / "manifest.json").is_file():
-        subject = load_subject(keys.model, interactions, device="cpu")
-        return subject, subject.epochs
-    return untrained_subject(interactions, keys.settings), epochs_of(keys.settings)

@@ -29,9 +29,6 @@ class LanguageMaterial(Material):
         model.load_state_dict(dict(state))
         return model
 
-    def _values(self, method: str) -> Mapping[str, Any]:
-        return self.plan.values(method)
-
     def _membership(self, model: str) -> None:
         """Rows that no model saw stand in for models that did not see the forgotten rows."""
 

@@ -21,6 +21,7 @@ from recunlearn.unlearning.stepwise import LoopSettings
 
 if TYPE_CHECKING:
     from recunlearn.studies.benchmark.material import Material
+    from recunlearn.studies.benchmark.rehearsal import Rehearsal
 
 PACKAGES = ("recunlearn", "transformers", "torch", "numpy")
 RETRAIN = "retrain"
@@ -68,6 +69,12 @@ class LanguagePlan(Plan):
         from recunlearn.studies.benchmark.language_material import LanguageMaterial
 
         return LanguageMaterial(self)
+
+    def rehearsal(self) -> "Rehearsal":
+        """What a dry run times."""
+        from recunlearn.studies.benchmark.language_rehearsal import LanguageRehearsal
+
+        return LanguageRehearsal(self)
 
     def names(self, block: Any) -> tuple[str, ...]:
         """The one model."""

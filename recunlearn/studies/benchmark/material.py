@@ -37,7 +37,7 @@ class Material:
     """Pieces of one benchmark; everything slow is stored, and several processes share what is stored.
 
     What differs between recommenders and language models are the methods ``_first``, ``_loaded``,
-    ``_values``, ``_membership`` and ``_yardstick``.
+    ``_membership`` and ``_yardstick``.
 
     Args:
         plan: whose models are trained and whose sets are drawn already.
@@ -61,7 +61,7 @@ class Material:
         forget = self.forget(cell.model, cell.set_name)
         budget = self.budget(cell.model, cell.method)
         return with_budget(
-            cell.method, self._values(cell.method), budget, self.subject(cell.model, cell.seed), forget
+            cell.method, self.plan.values(cell.method), budget, self.subject(cell.model, cell.seed), forget
         )
 
     def budget(self, model: str, method: str) -> Budget:
@@ -100,7 +100,9 @@ class Material:
     def folder(self, model: str, method: str, seed: int) -> Path:
         """Where a method keeps what its original is made of."""
         facts = dict(self.subject(model, seed).describe())
-        return paths.cache() / "benchmark" / "own" / content_hash(facts, method, self._values(method), seed)
+        return (
+            paths.cache() / "benchmark" / "own" / content_hash(facts, method, self.plan.values(method), seed)
+        )
 
     def own_reference(self, model: str, method: str, set_name: str, number: int) -> nn.Module:
         """Original of the method's own kind, made anew without the set."""
@@ -109,7 +111,7 @@ class Material:
         subject = self.subject(model, self.plan.settings.seed)
         reduced = without(subject, forget, self.reference(model, set_name, number)[0])
         folder = paths.cache() / "benchmark" / "own"
-        folder /= content_hash(dict(reduced.describe()), method, self._values(method), seed)
+        folder /= content_hash(dict(reduced.describe()), method, self.plan.values(method), seed)
         with locked(folder):
             return self._made(method).original(reduced, seed=seed, folder=folder)
 
@@ -118,11 +120,8 @@ class Material:
         numbers = range(self.plan.settings.references)
         return float(np.mean([self.reference(model, set_name, n)[1] for n in numbers]))
 
-    def _values(self, method: str) -> Mapping[str, Any]:
-        return self.plan.settings.methods.get(method, {})
-
     def _made(self, method: str) -> Unlearner:
-        return single_process(make(method, self._values(method)))
+        return single_process(make(method, self.plan.values(method)))
 
     def _sets(self, model: str) -> dict[str, IntArray]:
         entities = self.subject(model, self.plan.settings.seed).entities.tolist()
@@ -184,7 +183,7 @@ class Material:
     def _tuned(self, model: str, method: str) -> dict[str, Any]:
         settings = self.plan.settings
         subject = self.subject(model, settings.seed)
-        if not is_tuned(make(method, self._values(method))):
+        if not is_tuned(make(method, self.plan.values(method))):
             return {"budget": Budget().plain()}
         forget = self.forget(model, TUNING)
         models = [
@@ -195,7 +194,7 @@ class Material:
             budget = tune(
                 subject,
                 method,
-                self._values(method),
+                self.plan.values(method),
                 forget,
                 models,
                 trials=settings.trials,

@@ -20,6 +20,7 @@ from recunlearn.unlearning.stepwise import LoopSettings
 
 if TYPE_CHECKING:
     from recunlearn.studies.benchmark.material import Material
+    from recunlearn.studies.benchmark.rehearsal import Rehearsal
 
 FORMAT = 2
 """Raised when the same settings would no longer make the same table."""
@@ -108,6 +109,16 @@ class Plan:
         from recunlearn.studies.benchmark.material import Material
 
         return Material(self)
+
+    def rehearsal(self) -> "Rehearsal":
+        """What a dry run times."""
+        from recunlearn.studies.benchmark.rehearsal import Rehearsal
+
+        return Rehearsal(self)
+
+    def values(self, method: str) -> dict[str, Any]:
+        """Settings of a method that differ from its defaults."""
+        return dict(self.settings.methods.get(method, {}))
 
     def names(self, block: Any) -> tuple[str, ...]:
         """Models of a block of cells."""

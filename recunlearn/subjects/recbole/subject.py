@@ -84,6 +84,11 @@ class RecBoleSubject:
         theirs = self.popularity_metrics.get("test", {}).get(self.main_metric)
         return ours is None or theirs is None or ours > theirs
 
+    @property
+    def training_batch(self) -> int:
+        """Samples that training computes at once."""
+        return int(self.bundle.config["train_batch_size"])
+
     def n_samples(self) -> IntArray:
         """Training samples of each user: ``[n_entities]``."""
         return self.samples.counts.copy()

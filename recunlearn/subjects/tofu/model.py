@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from recunlearn.foundation.errors import CheckpointError, RecunlearnError, is_memory_error
+from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError, is_memory_error
 from recunlearn.subjects.tofu.architecture import configuration, refused
 
 END = "<|end|>"

@@ -67,6 +67,11 @@ class LanguageSubject:
         self.entities, owner = _numbered(names)
         self.samples = Samples(self.encoded, owner, len(self.entities))
 
+    @property
+    def training_batch(self) -> int:
+        """Rows that training computes at once."""
+        return self.settings.training.batch_size
+
     def n_samples(self) -> IntArray:
         """Rows of each entity: ``[n_entities]``."""
         return self.samples.counts.copy()
