@@ -96,8 +96,13 @@ def costs(summary: pd.DataFrame, model: str) -> Points:
 
 
 def figures(summary: pd.DataFrame) -> dict[str, bytes]:
-    """PNG of each figure by name; one panel a model, below each other so that phones can show them."""
+    """PNG of each figure by name; one panel a model, below each other so that phones can show them.
+
+    None where no method could do anything.
+    """
     models = list(summary["model"].unique())
+    if not models:
+        return {}
     drawn: dict[str, tuple[list[Any], Any, float]] = {
         "trade-off": ([trade_off(summary, m) for m in models], _draw_trade_off, 4.2),
         "by-set": ([by_set(summary, m) for m in models], _draw_by_set, 4.2),
@@ -139,12 +144,13 @@ def _draw_trade_off(axes: Any, points: Points, quality: str) -> None:
     axes.set_xlabel("UE (100: as forgotten as by retraining)")
     axes.set_ylabel(QUALITIES[quality])
     axes.set_title(points.model)
-    axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
+    if points.names or ORIGINAL in points.lines:
+        axes.legend(frameon=False, fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncols=4)
 
 
 def _draw_by_set(axes: Any, sets: dict[str, Points], _: str) -> None:
     names = list(dict.fromkeys(n for points in sets.values() for n in points.names))
-    shifts = np.linspace(-0.22, 0.22, len(sets)) if len(sets) > 1 else [0.0]
+    shifts = np.linspace(-0.22, 0.22, len(sets)) if len(sets) > 1 else [0.0] * len(sets)
     for shift, (stratum, points) in zip(shifts, sets.items(), strict=True):
         axes.errorbar(
             np.array(points.x) + shift,
@@ -161,7 +167,8 @@ def _draw_by_set(axes: Any, sets: dict[str, Points], _: str) -> None:
     axes.set_ylim(0, 105)
     axes.set_ylabel("UE")
     axes.set_title(next(iter(sets.values())).model if sets else "no measurable set", loc="left")
-    axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
+    if sets:
+        axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
 
 
 def _draw_costs(axes: Any, points: Points, _: str) -> None:

@@ -1,5 +1,6 @@
 import io
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -100,6 +101,16 @@ def test_points_of_the_figures(frame):
         "NPO": 0.1,
         "SISA": 2.0,
     }
+
+
+def test_a_benchmark_in_which_no_ue_could_be_measured_has_its_report(frame, told):
+    """So small a forget set, or so weak a model, that retraining changes nothing: results are not lost."""
+    for kept, drawn in (("cost|ndcg", 3), ("cost", 3), ("nothing", 0)):
+        some = summary(frame[frame["metric"].str.match(kept)])
+        assert len(figures(some)) == drawn
+        bare = replace(told, summary=some, contrasts=[])
+        assert page(bare).startswith("# Benchmark")
+        assert "<html" in html(bare, figures(some))
 
 
 def test_figures_are_drawn_and_the_page_holds_them(told):
