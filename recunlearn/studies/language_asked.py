@@ -92,7 +92,7 @@ class Asked:
 def _answers(record: Mapping[str, Any]) -> tuple[str, list[str]]:
     """Paraphrased and wrong answers of a record; "" and [] where it has none."""
     wrong = record.get(PERTURBED)
-    texts = [str(w) for w in wrong if str(w).strip()] if isinstance(wrong, list) else []
+    texts = [w for w in wrong if isinstance(w, str) and w.strip()] if isinstance(wrong, list) else []
     return str(record.get(PARAPHRASED) or "").strip(), texts
 
 

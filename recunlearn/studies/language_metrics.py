@@ -14,6 +14,8 @@ from recunlearn.foundation.seeds import uniform
 from recunlearn.studies.language_asked import Asked, Tokens, first, taken, tokens, written
 from recunlearn.subjects.contract import IntArray
 from recunlearn.subjects.tofu.data import Rows, read_rows
+from recunlearn.subjects.tofu.encoding import longest, prompt_tokens
+from recunlearn.subjects.tofu.model import context_of
 from recunlearn.subjects.tofu.settings import LanguageMetricSettings
 from recunlearn.subjects.tofu.subject import LanguageSubject
 
@@ -95,9 +97,13 @@ class Questions:
             if file is None:
                 absent[name] = f"no file was named: metrics.{name}"
                 continue
-            asked[name] = Asked.of(
-                subject, _unknown(read_rows([file], place, fetch=online), subject.rows), {}
-            )
+            rows = _askable(subject, _unknown(read_rows([file], place, fetch=online), subject.rows))
+            if len(rows):
+                asked[name] = Asked.of(subject, rows, {})
+            else:
+                absent[name] = (
+                    f"every row of metrics.{name} is one of the training, or fills the context alone"
+                )
         return Questions(subject, settings, asked, absent)
 
     def answers(self) -> tuple[int, int]:
@@ -177,7 +183,7 @@ class Questions:
         figures["exact_memorisation"] = float(m.exact_memorisation(hits).mean())
         figures["extraction_strength"] = float(m.extraction_strength(hits).mean())
         if "holdout" not in seen:
-            reasons["membership"] = NO_HOLDOUT
+            reasons["membership"] = NO_HOLDOUT if self.settings.holdout is None else self.absent["holdout"]
             return
         scores = [
             m.attack_scores(seen[name].loss, text[name].log_probabilities, self.asked[name].rows.answer)
@@ -226,6 +232,16 @@ def _some(
     known = np.array([subject.rows.question[n] not in others for n in kept])
     lot = uniform(kept.astype(np.uint64), seed)
     return np.sort(kept[np.lexsort((lot, known))[:most]]).astype(np.int64)
+
+
+def _askable(subject: LanguageSubject, rows: Rows) -> Rows:
+    """Rows whose questions leave room for an answer."""
+    text, tokenizer = subject.settings.text, subject.tokenizer
+    most = longest(text, context_of(subject.model))
+    if most is None:
+        return rows
+    lengths = [len(prompt_tokens(tokenizer, text, question)) for question in rows.question]
+    return taken(rows, np.flatnonzero(np.array(lengths) < most))
 
 
 def _unknown(rows: Rows, trained: Rows) -> Rows:

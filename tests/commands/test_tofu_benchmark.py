@@ -151,6 +151,7 @@ def test_a_dry_run_tells_the_plan_and_makes_nothing(place, run_cli, home):
         ("fraction = 0.1", "fraction = 0.9", "sets of 36 of 40 rows, but sets of 1 to 20"),
         ('holdout = "holdout.jsonl"', 'holdout = "nowhere.jsonl"', "nowhere.jsonl does not exist"),
         ("batch_size = 8", "batch_syze = 8", "batch_syze"),
+        ("batch_size = 8", "steps = 8", "steps in [unlearning] of"),
     ],
 )
 def test_mistakes_are_named_before_anything_is_trained(place, run_cli, old, new, sentence):

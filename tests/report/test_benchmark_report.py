@@ -105,9 +105,9 @@ def test_points_of_the_figures(frame):
 
 def test_a_benchmark_in_which_no_ue_could_be_measured_has_its_report(frame, told):
     """So small a forget set, or so weak a model, that retraining changes nothing: results are not lost."""
-    for kept, drawn in (("cost|ndcg", 3), ("cost", 3), ("nothing", 0)):
+    for kept, count in (("cost|ndcg", 3), ("cost", 3), ("nothing", 0)):
         some = summary(frame[frame["metric"].str.match(kept)])
-        assert len(figures(some)) == drawn
+        assert len(figures(some)) == count
         bare = replace(told, summary=some, contrasts=[])
         assert page(bare).startswith("# Benchmark")
         assert "<html" in html(bare, figures(some))

@@ -273,6 +273,18 @@ def test_a_dry_run_counts_the_answers_that_are_asked_for(world, monkeypatch):
     assert sum(wrote) == 14
 
 
+def test_questions_that_are_known_or_leave_no_room_are_not_asked(world):
+    subject, _, place = world
+    _write(place / "known.jsonl", [_row(q, "Ann.") for q in subject.rows.question[:2]])
+    _write(place / "long.jsonl", [_row("why " * 100, "Ann."), _row("Why?", "Ann.")])
+    settings = LanguageMetricSettings(holdout="known.jsonl", real_authors="long.jsonl", written=0)
+    questions = Questions.of(subject, FORGET, settings, place)
+    assert questions.asked["real_authors"].rows.question == ("Why?",)
+    told = questions.ask(subject.model)
+    assert told.reasons["membership"].startswith("every row of metrics.holdout is one of the training")
+    assert "membership_loss" not in told.figures
+
+
 def test_what_cannot_be_computed_says_why(world, monkeypatch):
     subject, _, place = world
     bare = Questions.of(subject, FORGET, LanguageMetricSettings(written=0), place)

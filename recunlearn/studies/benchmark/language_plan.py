@@ -11,7 +11,7 @@ from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.settings import make_settings
 from recunlearn.foundation.words import Words
 from recunlearn.studies.benchmark.language_settings import LanguageBenchmarkSettings
-from recunlearn.studies.benchmark.plan import Plan, check_fraction, check_methods
+from recunlearn.studies.benchmark.plan import Plan, check_fraction, check_methods, refuse_tuned
 from recunlearn.studies.keys import Keys
 from recunlearn.studies.language_keys import language_keys
 from recunlearn.studies.methods import STRENGTHS
@@ -112,6 +112,7 @@ def language_plan(
     """
     plan = LanguagePlan(settings, Path(out), Path(place), online)
     check_methods(settings.grid, settings.methods, where)
+    refuse_tuned(LoopSettings, settings.unlearning, f"[unlearning] of {where}")
     for method in plan.methods:
         kind = find(method).settings_type
         if method != RETRAIN and not issubclass(kind, LoopSettings):

@@ -210,10 +210,10 @@ def check_methods(blocks: Sequence[Block], methods: Mapping[str, Mapping[str, An
     for method, values in methods.items():
         kind = find(method).settings_type
         make_settings(kind, dict(values), f"[methods.{method}] of {where}")
-        _refuse_tuned(kind, values, f"[methods.{method}] of {where}")
+        refuse_tuned(kind, values, f"[methods.{method}] of {where}")
 
 
-def _refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -> None:
+def refuse_tuned(kind: type[Settings], values: Mapping[str, Any], where: str) -> None:
     """Refuse what a budget would lay its own values over."""
     found = [name for name in ("steps", "until", "target") if name in values]
     if found and issubclass(kind, LoopSettings):

@@ -49,18 +49,19 @@ def encode(
         UsageError: a chat template was asked for and the tokenizer has none, or the tokenizer is of a larger
             model.
     """
-    limit = min((n for n in (text.max_length, context) if n is not None), default=None)
+    limit = longest(text, context)
     ends = [] if tokenizer.eos_token_id is None else [int(tokenizer.eos_token_id)]
     tokens, prompts = [], []
     for name, question, answer in zip(rows.ids, rows.question, rows.answer, strict=True):
-        before = _prompt(tokenizer, text, question)
+        before = prompt_tokens(tokenizer, text, question)
         after = tokenizer(answer if text.chat else f" {answer}", add_special_tokens=False)["input_ids"]
         if not before or not after:
             what = "answer" if before else "prompt"
             raise DataError(f"The {what} of the row {name} has no tokens. Correct the row, or the tokenizer.")
         tokens.append(np.array([*before, *after, *ends], dtype=np.int64))
         prompts.append(len(before))
-    if vocabulary is not None and (largest := max(int(t.max()) for t in tokens)) >= vocabulary:
+    largest = max((int(t.max()) for t in tokens), default=0)
+    if vocabulary is not None and largest >= vocabulary:
         raise UsageError(
             f"The tokenizer has tokens up to {largest:,} in these rows, but the model knows {vocabulary:,} "
             "(vocab_size). Name the model's own tokenizer, or leave vocab_size out of [architecture]."
@@ -68,7 +69,13 @@ def encode(
     return _within(Encoded(tuple(tokens), np.array(prompts, dtype=np.int64)), rows, text, limit)
 
 
-def _prompt(tokenizer: Any, text: TextSettings, question: str) -> list[int]:
+def longest(text: TextSettings, context: int | None) -> int | None:
+    """Most tokens of a row; None: any."""
+    return min((n for n in (text.max_length, context) if n is not None), default=None)
+
+
+def prompt_tokens(tokenizer: Any, text: TextSettings, question: str) -> list[int]:
+    """What stands before an answer."""
     if not text.chat:
         return list(tokenizer(text.prompt.replace("{question}", question))["input_ids"])
     if not getattr(tokenizer, "chat_template", None):
@@ -83,11 +90,11 @@ def _within(found: Encoded, rows: Rows, text: TextSettings, limit: int | None) -
     if limit is None or (found.length <= limit).all():
         return found
     over = np.flatnonzero(found.length > limit)
-    longest = int(found.length.argmax())
+    largest = int(found.length.argmax())
     hopeless = over[found.prompt[over] >= limit]
     if text.too_long == "refuse" or len(hopeless):
         few = f"{len(over):,} of {len(rows):,} rows are longer than {limit} tokens"
-        most = f"the longest, {rows.ids[longest]}, has {found.length[longest]}"
+        most = f"the longest, {rows.ids[largest]}, has {found.length[largest]}"
         way = "Set text.too_long = 'truncate' to cut their answers, or take a model with a longer context."
         if len(hopeless):
             way = (
@@ -99,4 +106,4 @@ def _within(found: Encoded, rows: Rows, text: TextSettings, limit: int | None) -
     return Encoded(tokens, found.prompt, len(over))
 
 
-__all__ = ["Encoded", "encode"]
+__all__ = ["Encoded", "encode", "longest", "prompt_tokens"]
