@@ -24,6 +24,7 @@ def live(board: Board) -> Iterator[None]:
         return drawn(board)
 
     if not console.is_terminal:
+        board.look()
         console.print(Text(_state(board)))
         yield
         board.look()
