@@ -18,6 +18,7 @@ import scipy.sparse
 import torch
 
 from recunlearn.foundation.errors import RecunlearnError, UsageError
+from recunlearn.subjects.recbole.graphs import with_fast_graphs
 
 _REMOVED_ALIASES = {
     "bool8": np.bool_,
@@ -245,7 +246,7 @@ def build_model(config: SafeConfig, dataset: Any) -> torch.nn.Module:
     """
     with quiet():
         try:
-            return config.model_class(config, dataset).to(config["device"])
+            return with_fast_graphs(config.model_class(config, dataset).to(config["device"]))
         except ModuleNotFoundError as error:
             raise RecunlearnError(
                 f"The model {config['model']} needs the package {error.name}, which is not installed. "
