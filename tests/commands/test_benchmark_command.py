@@ -103,7 +103,7 @@ def test_the_report_is_one_file_that_loads_nothing(cut):
 def test_the_markdown_has_what_a_paper_has(cut):
     text = (cut / "out" / "table.md").read_text(encoding="utf-8")
     assert "| method | easy | hard | random |" in text
-    assert "| method | sets | Δ UE | 95 % | p | Holm | pairs | left | left rnd | paper |" in text
+    assert "| method | sets | Δ UE | 95 % | p | Holm | pairs | Δ clip | paper | left | rnd |" in text
     assert "BPR, hard sets" in text
     assert "−14.1" in text
     assert {f.name for f in (cut / "out" / "figures").iterdir()} == {

@@ -30,6 +30,7 @@ def frame():
             "cell": {"model": "BPR", "method": method, "set": stratum, "draw": 0, "seed": seed},
             "figures": {
                 "ue": ue + seed,
+                "ue_clipped": ue / 2,
                 "retrained/ue": 90.0,
                 "ndcg@10/retain/unlearned": 0.2,
                 "ndcg@10/retain/original": 0.3,
@@ -61,7 +62,8 @@ def test_tables_hold_the_figures(told):
     against = by_title["BPR: UE on hard and easy sets minus random ones"].rows
     assert against[0][:3] == ("NPO", "hard", "−10.0")
     assert against[1][:3] == ("SISA", "hard", "+4.0")
-    assert against[0][7] == "−0.12"
+    # clipped UE is 25 on hard sets and 30 on random ones
+    assert against[0][7:] == ("−5.0", "−14.1", "−0.12", "−0.12")
     budgets = next(g for title, g in by_title.items() if title.startswith("Budgets"))
     assert budgets.rows == (("BPR", "NPO", "0.001", "0.25", "12", "yes", "0", "0"),)
     assert by_title["Not done"].rows == (("BPR", "Odd", "Odd cannot | do this."),)
@@ -130,7 +132,8 @@ def test_headlines_name_the_ends(told):
     (hard,) = headlines(told)
     assert "−10.0 (NPO) to +4.0 (SISA)" in hard
     assert "0 of 2 methods differ" in hard
-    assert "The paper has −14.1" in hard
+    # clipped UE is 25 against 30 for NPO, 42 against 40 for SISA
+    assert "as in the paper, it is −5.0 to +2.0; there −14.1" in hard
 
 
 def test_the_board_counts_cells_and_tells_the_time_left(tmp_path):

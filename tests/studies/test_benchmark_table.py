@@ -16,8 +16,9 @@ def results():
     pairs = [(0, 0), (0, 1), (1, 0), (1, 1)]
     made = []
     for place, (draw, seed) in enumerate(pairs):
-        figures = {"share_left_median": -0.5}
-        made.append(result("NPO", "random", draw, seed, 60.0 + place, share_left_median=-0.1))
+        figures = {"share_left_median": -0.5, "ue_clipped": 90.0}
+        lesser = {"share_left_median": -0.1, "ue_clipped": 80.0 + place}
+        made.append(result("NPO", "random", draw, seed, 60.0 + place, **lesser))
         made.append(result("NPO", "hard", draw, seed, 50.0 - place, **figures))
         made.append(result("NPO", "easy", draw, seed, 61.0 + place, **figures))
     return made
@@ -33,6 +34,7 @@ def test_contrasts_by_hand():
     assert -16 <= hard.low < -13 < hard.high <= -10
     assert (easy.difference, easy.low, easy.high) == (1.0, 1.0, 1.0)
     assert (hard.median, hard.median_random) == (-0.5, pytest.approx(-0.1))
+    assert hard.clipped == pytest.approx(8.5)  # 90 less the mean of 80, 81, 82, 83
 
 
 def test_pairs_need_both_sides():
@@ -72,7 +74,7 @@ def test_the_tidy_table_has_a_row_a_figure_and_units(tmp_path):
     made = [*results(), result("NPO", "core", 0, 0, 1.0, **{"loss/original": 0.5, "cost/seconds": 2.0}), lost]
     frame = tidy(made, "toy")
     assert tuple(frame.columns) == COLUMNS
-    assert len(frame) == 12 * 2 + 3
+    assert len(frame) == 12 * 3 + 3
     units = frame.set_index("metric")["unit"].to_dict()
     assert (units["loss/original"], units["cost/seconds"]) == ("nats", "s")
     assert unable([*made, lost]) == [("BPR", "X", "no.")]
