@@ -310,6 +310,11 @@ def test_a_loss_that_is_no_number_stops(rows_subject):
         fitted(rows_subject, learning_rate=1e12, clip=None, epochs=8)
 
 
+def test_a_model_with_merged_adapters_can_be_unlearned(rows_subject):
+    merged = fitted(rows_subject, lora=2).model
+    assert all(p.requires_grad for p in merged.parameters())
+
+
 def test_bf16_needs_a_device_that_has_it(rows_subject, monkeypatch):
     monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"avx2": True}, raising=False)
     with pytest.raises(UsageError, match="cpu does not compute in bf16"):

@@ -68,7 +68,8 @@ def fit(
         _train(run, [Bar(title, settings.epochs, run, early=False)] if progress else [])
     trained: Any = adapted
     if settings.lora is not None:
-        trained = trained.merge_and_unload()
+        # Adapters froze the weights they are merged into.
+        trained = trained.merge_and_unload().requires_grad_(True)
     return Fitted(trained.eval(), tuple(run.losses))
 
 
