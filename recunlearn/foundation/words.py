@@ -1,6 +1,8 @@
 """What sentences call those who are scored and forgotten; one place, so that rows are not called users."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -17,3 +19,9 @@ class Words:
 
 
 USERS = Words()
+
+
+def words_in(summary: Mapping[str, Any]) -> Mapping[str, str]:
+    """Words by name of a run that a summary tells of; those of users where it does not say."""
+    found: Mapping[str, str] = summary.get("words", asdict(USERS))
+    return found

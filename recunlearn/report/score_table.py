@@ -10,6 +10,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from recunlearn.foundation.words import words_in
+
 COLOURS = {"easy": "green", "medium": "yellow", "hard": "red"}
 HEADERS = {
     "user_id": "user",
@@ -37,8 +39,6 @@ TEXT_HEADERS = {
 TEXT_LEGEND = LEGEND.replace("gap: personalisation gap", "tokens: of the answers")
 """Of rows or authors of a language model's data."""
 LEFT = ("user_id", "band")
-USERS = {"entity": "user", "entities": "users", "samples": "interactions"}
-"""What is scored, where a summary does not say."""
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def facts(summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     }
     known = [f"{names[k]} {v:+.2f}" for k, v in rho.items() if v is not None]
     lines.append(("CUD against", f"{', '.join(known)} (Spearman)"))
-    who = summary.get("words", USERS)["entities"]
+    who = words_in(summary)["entities"]
     lines.append(("residual", _residual(summary["predicted_residual"], who)))
     return lines
 
@@ -149,7 +149,7 @@ def _model(summary: Mapping[str, Any]) -> str:
 
 def _circuits(summary: Mapping[str, Any]) -> str:
     settings = summary["settings"]["circuits"]
-    cap, words = settings["per_user"], summary.get("words", USERS)
+    cap, words = settings["per_user"], words_in(summary)
     return (
         f"{summary['traced_interactions']:,} {words['samples']}"
         + (f" (at most {cap} of a {words['entity']})" if cap else "")
@@ -160,7 +160,7 @@ def _circuits(summary: Mapping[str, Any]) -> str:
 
 def _anchors(summary: Mapping[str, Any]) -> str:
     a, settings = summary["anchors"], summary["settings"]["anchors"]
-    who = summary.get("words", USERS)["entities"]
+    who = words_in(summary)["entities"]
     text = f"{a['easy']} easy and {a['hard']} hard of {a['pool']:.0f} probed {who} ({settings['source']}"
     text += f", outcome {settings['outcome']})"
     if a.get("not_measurable"):

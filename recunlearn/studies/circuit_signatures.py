@@ -17,8 +17,8 @@ from recunlearn.difficulty.separation import Association, Comparison, associatio
 from recunlearn.difficulty.signatures import graph_of
 from recunlearn.foundation.errors import UsageError
 from recunlearn.foundation.store import atomic_file, to_json
+from recunlearn.foundation.words import words_in
 from recunlearn.studies.columns import columns_in
-from recunlearn.studies.explain import USERS
 from recunlearn.studies.stored import ScoredRun
 
 CONTROLS = ("n_interactions", "mean_item_popularity", "loss")
@@ -98,7 +98,7 @@ def _facts(run: ScoredRun) -> dict[str, Any]:
         "edges": len(circuits.edges),
         "depth": graph_of(circuits).depths[-1],
         "users": int(np.isfinite(circuits.values).all(1).sum()),
-        "words": dict(summary.get("words", USERS)),
+        "words": dict(words_in(summary)),
         "controls": [columns_in(run.scores.table).name(c) for c in CONTROLS],
         "anchors_agreement": run.anchors.agreement.get("kendall_w_methods"),
         "settings": run.keys.settings.model_dump(mode="json"),
