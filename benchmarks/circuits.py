@@ -3,8 +3,9 @@
     python benchmarks/circuits.py [--models NeuMF DeepFM ...] [--samples 4096] [--steps 16] [--repeats 7]
 
 Prints one JSON line a model: medians of interleaved runs, each side at its own best chunk size, same threads.
-``bare``: plain autograd, embedding outputs as leaves, no interception. ``captum_ig``: Captum's
-IntegratedGradients of the sources alone (no edges). ``captum_path``: Captum driving the edges.
+``bare``: plain autograd through the model as RecBole has it, embedding outputs as leaves, no interception.
+``bare_shortcut``: the same by the shortcut that edges are computed by, where a model has one. ``captum_ig``:
+Captum's IntegratedGradients of the sources alone (no edges). ``captum_path``: Captum driving the edges.
 """
 
 import argparse
@@ -20,6 +21,7 @@ from torch import Tensor, nn
 
 from recunlearn.circuits.captum_path import CaptumEdgeAttribution, source_attributions
 from recunlearn.circuits.interception import frozen
+from recunlearn.circuits.subject import Metric
 from recunlearn.circuits.tracing import tracer
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.settings import CircuitSettings, ScoreSettings, TrainingSettings
@@ -30,7 +32,7 @@ CHUNKS = {"SASRec": (8, 16, 32, 64, 128)}
 DEFAULT_CHUNKS = (128, 256, 512, 1024, 2048, 4096)
 
 
-def bare(subject: Subject, batch: Batch, steps: int) -> Callable[[int], None]:
+def bare(subject: Subject, batch: Batch, steps: int, metric: Metric) -> Callable[[int], None]:
     """Forward and backward to the embedding outputs for every path point of every sample."""
     leaves: list[Tensor] = []
 
@@ -45,7 +47,7 @@ def bare(subject: Subject, batch: Batch, steps: int) -> Callable[[int], None]:
         with frozen(subject.model):
             for at in range(0, len(batch), chunk):
                 leaves.clear()
-                value = subject.log_likelihood(subject.model, batch[at : at + chunk].tile(steps))
+                value = metric(subject.model, batch[at : at + chunk].tile(steps))
                 torch.autograd.grad(value.sum(), leaves)
         for h in handles:
             h.remove()
@@ -56,7 +58,9 @@ def bare(subject: Subject, batch: Batch, steps: int) -> Callable[[int], None]:
 def contenders(subject: Subject, batch: Batch, steps: int) -> dict[str, Callable[[int], None]]:
     """Every side as a function of the chunk size."""
     first = tracer(subject, CircuitSettings(steps=steps)).engine
-    sides: dict[str, Callable[[int], None]] = {"bare": bare(subject, batch, steps)}
+    sides: dict[str, Callable[[int], None]] = {"bare": bare(subject, batch, steps, first.metric)}
+    if first.hints.shortcut is not None:
+        sides["bare_shortcut"] = bare(subject, batch, steps, first.traced)
     for score in ("eap-ig", "conductance"):
         sides[score] = lambda chunk, m=score: first.attribute(
             batch, n_steps=steps, method=m, internal_batch_size=chunk

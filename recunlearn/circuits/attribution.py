@@ -34,7 +34,7 @@ from recunlearn.circuits.heads import head_weights
 from recunlearn.circuits.interception import frozen
 from recunlearn.circuits.path import Method, Path
 from recunlearn.circuits.plan import ComponentPlan
-from recunlearn.circuits.subject import Traceable
+from recunlearn.circuits.subject import Traceable, traced_metric
 from recunlearn.circuits.sweep import Pass, known, replay, traced_modules
 from recunlearn.circuits.tables import Tables
 from recunlearn.subjects.contract import Batch
@@ -109,6 +109,8 @@ class EdgeAttribution:
         check_baseline(baseline)
         check_plan(subject.model, plan)
         self.model, self.metric, self.hints = subject.model, subject.log_likelihood, subject.hints()
+        self.traced = traced_metric(self.metric, self.hints)
+        """The metric as passes along the plan compute it."""
         self.plan, self.baseline, self.seed = plan, baseline, seed
         self.modules = traced_modules(plan, self.model)
         self.shared = False
@@ -217,7 +219,7 @@ class EdgeAttribution:
         return replay(
             self.plan,
             self.model,
-            self.metric,
+            self.traced,
             batch,
             given,
             cut=cut,

@@ -21,12 +21,11 @@ from recunlearn.circuits.linearity import is_affine
 from recunlearn.circuits.naming import Seen, names_for
 from recunlearn.circuits.plan import Component, ComponentPlan, Granularity, Kind, Layout, labels_for
 from recunlearn.circuits.segments import Segment, segment_of
-from recunlearn.circuits.subject import Traceable
+from recunlearn.circuits.subject import Metric, Traceable, traced_metric
 from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError, UsageError, is_memory_error
 from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
-Metric = Callable[[nn.Module, Batch], Tensor]
 MINIMUM_EDGES = 100
 DEFAULT_GROUPS = 32
 _NOTHING = Segment((), frozenset(), (), False)
@@ -66,7 +65,7 @@ def discover(
         hints = subject.hints()
     except RuntimeError as error:  # a subject may run its model to know them
         raise _untraceable(model, error) from None
-    search, value = _searched(model, subject.log_likelihood, some, hints)
+    search, value = _searched(model, traced_metric(subject.log_likelihood, hints), some, hints)
     _check(value, len(some))
     search.settle_affine()
     end = segment_of(value, search.leaves)

@@ -9,6 +9,8 @@ from torch import Tensor, nn
 from recunlearn.foundation.errors import UsageError, near_miss
 from recunlearn.subjects.contract import COMPUTED, Batch, PlanHints
 
+Metric = Callable[[nn.Module, Batch], Tensor]
+
 
 class Traceable(Protocol):
     """The part of :class:`recunlearn.subjects.contract.Subject` that circuits need."""
@@ -27,6 +29,19 @@ class Traceable(Protocol):
         ...
 
 
+def traced_metric(metric: Metric, hints: PlanHints) -> Metric:
+    """The metric by the shortcut of the hints, if there is one."""
+    shortcut = hints.shortcut
+    if shortcut is None:
+        return metric
+
+    def shorter(model: nn.Module, batch: Batch) -> Tensor:
+        with shortcut(model, batch):
+            return metric(model, batch)
+
+    return shorter
+
+
 @dataclass(frozen=True)
 class ModuleSubject:
     """Any module with a metric of one value a sample.
@@ -38,7 +53,7 @@ class ModuleSubject:
     """
 
     model: nn.Module
-    metric: Callable[[nn.Module, Batch], Tensor]
+    metric: Metric
     known: PlanHints = field(default_factory=PlanHints)
 
     def __post_init__(self) -> None:

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from recunlearn.circuits.discovery import Metric
 from recunlearn.circuits.input_rows import InputRows
 from recunlearn.circuits.interception import intercepted
 from recunlearn.circuits.plan import ComponentPlan
+from recunlearn.circuits.subject import Metric
 from recunlearn.circuits.tables import Tables
 from recunlearn.foundation.errors import TraceError, is_memory_error
 from recunlearn.subjects.contract import Batch

@@ -4,7 +4,8 @@ Everything after ``subjects`` is written once against :class:`Subject` and serve
 language models alike.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -116,6 +117,8 @@ class PlanHints:
             than the search: everything else is part of the segments between them; (): all that is found.
         heads: component that is a linear layer over concatenated heads -> their number. As a source it is
             split into the heads' terms, which add up to its output (less the bias).
+        shortcut: context in which a pass of the model (in eval mode) over a batch leaves out what its score
+            does not read: score and edges are the same, to rounding; None: there is none.
     """
 
     fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -126,6 +129,7 @@ class PlanHints:
     pairs: tuple[str, ...] = ()
     components: tuple[str, ...] = ()
     heads: Mapping[str, int] = field(default_factory=dict)
+    shortcut: Callable[[nn.Module, Batch], AbstractContextManager[None]] | None = None
 
     def nothing(self, table: str) -> int | None:
         """Index that stands for "nothing" in a table, if any."""

@@ -27,6 +27,7 @@ from recunlearn.subjects.recbole.lookups import (
     with_free_rows,
     with_population_rows,
 )
+from recunlearn.subjects.recbole.read_position import at_read_position, reads_one_position
 from recunlearn.subjects.recbole.samples import Samples
 from recunlearn.subjects.recbole.training import fit
 from recunlearn.subjects.recbole.vectors import find_vectors
@@ -231,9 +232,11 @@ class RecBoleSubject:
         return item_scores.without_history(model, batch)
 
     def hints(self) -> PlanHints:
-        """Names, row ranges and padding of the embedding tables."""
+        """Names, row ranges and padding of the embedding tables, and what the score does not read."""
         lookups, batch = self._watched(self.model)
-        return plan_hints(self.model, lookups, batch)
+        found = plan_hints(self.model, lookups, batch)
+        one = reads_one_position(self.log_likelihood, self.model, self._ends())
+        return replace(found, shortcut=at_read_position if one else None)
 
     def covariates(self) -> Mapping[str, NDArray[np.float64]]:
         """``mean_item_popularity``: training interactions of a user's items, averaged; NaN without any."""
@@ -256,6 +259,15 @@ class RecBoleSubject:
 
     def _spread(self) -> Batch:
         """One sample of each of some users."""
+        return self.samples.batch(self.samples.rows(self._some(), 1), 0)
+
+    def _ends(self) -> Batch:
+        """First and last sample of some users: short histories and long ones."""
+        users = self._some()
+        rows, after = self.samples.rows(users), np.cumsum(self.samples.counts[users])
+        first = after - self.samples.counts[users]
+        return self.samples.batch(rows[np.unique([*first, *(after - 1)])], 0)
+
+    def _some(self) -> IntArray:
         active = np.flatnonzero(self.samples.counts)
-        spread = active[np.unique(np.linspace(0, len(active) - 1, 32).astype(np.int64))]
-        return self.samples.batch(self.samples.rows(spread, 1), 0)
+        return active[np.unique(np.linspace(0, len(active) - 1, 32).astype(np.int64))]
