@@ -10,8 +10,8 @@ process and one thread each, and appends one JSON line a model; models that have
 Gap: sum over 64 samples of |edges that leave the sources - change of the score| / sum of |change|, at 16
 steps, and where that is 1 % or more at 64, 256 and 1,024. Ratio: edge attribution against the same number
 of bare forward + backward passes to the sources, each at its own best chunk. ``bare`` is plain autograd with
-embedding outputs as leaves; for sources that are no embedding (graph models, input rows) it is the
-uncut pass with the sources given, which spares it the propagation too.
+embedding outputs as leaves, through RecBole's model as it is; for sources that are no embedding (graph
+models, input rows) it is the uncut pass with the sources given, which spares it the propagation too.
 """
 
 import argparse
@@ -202,7 +202,9 @@ def table(rows: list[dict[str, object]]) -> str:
         f"{len(large) - len(dear)} cost at most 1.5 times the bare passes.",
         "",
         "Made by `benchmarks/coverage.py` (its first lines say what is measured): two epochs on 20,000 rows "
-        "of ml-100k, default settings, one thread.",
+        "of ml-100k, default settings, one thread. The bare passes run RecBole's model as it is: some ratios "
+        "are below 1, because tracing leaves out positions that no score reads ([methods/circuits.md]"
+        "(../methods/circuits.md)) and integrates affine layers in closed form.",
         "",
         "| model | family | components | edges | gap (16) | gap (steps) | s per 1,000 | ratio to bare |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: |",

@@ -1,5 +1,6 @@
 """The public face of edge attribution: names, parts of sinks, refusals, bounded memory."""
 
+import contextlib
 import warnings
 
 import pytest
@@ -352,6 +353,46 @@ def test_parts_that_grow_with_the_sequence_are_not_mixed_up():
     _, batch = pooled(6)
     with pytest.raises(UsageError, match=r"has shape \(6, 6\) in this batch, but \(4, 4\) in the plan"):
         short.attribute(batch)
+
+
+class LastWord(nn.Module):
+    """A layer over all words, of which the score reads the last."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words, self.hidden, self.out = nn.Embedding(20, 4), nn.Linear(4, 4), nn.Linear(4, 1)
+        self.from_word = 0
+
+    def forward(self, text: torch.Tensor) -> torch.Tensor:
+        words = self.words(text)[:, self.from_word :]
+        return self.out(torch.tanh(self.hidden(words.tanh())))[:, -1, 0]
+
+
+def last_word(from_word):
+    @contextlib.contextmanager
+    def shortcut(model, batch):
+        model.from_word = from_word
+        try:
+            yield
+        finally:
+            model.from_word = 0
+
+    torch.manual_seed(0)
+    subject = ModuleSubject(
+        LastWord(), lambda m, b: m(b.columns["text"]), PlanHints(shortcut=shortcut if from_word else None)
+    )
+    batch = Batch.of(text=torch.randint(20, (5, 6)))
+    return EdgeAttribution(subject, discover(subject, batch)), batch
+
+
+@pytest.mark.parametrize("method", ["eap-ig", "conductance"])
+def test_a_shortcut_leaves_out_what_the_metric_does_not_read(method):
+    (whole, batch), (short, _) = last_word(0), last_word(5)
+    shapes = [{c.name: c.shape for c in e.plan.components} for e in (whole, short)]
+    assert [s["hidden"] for s in shapes] == [(6, 4), (1, 4)]
+    assert short.plan.edges == whole.plan.edges
+    torch.testing.assert_close(short.attribute(batch, method=method), whole.attribute(batch, method=method))
+    assert short.model.from_word == 0
 
 
 def test_nothing_at_all_flows_where_nothing_moves():

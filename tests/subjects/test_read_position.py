@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from recbole_runs import cut
@@ -9,9 +10,10 @@ from recbole_runs import cut
 from recunlearn.circuits.ablation import Ablation
 from recunlearn.circuits.attribution import EdgeAttribution
 from recunlearn.circuits.discovery import discover
+from recunlearn.circuits.tracing import side_by_side, tracer
 from recunlearn.circuits.trust import check_trust
 from recunlearn.foundation.errors import TraceError
-from recunlearn.foundation.settings import ScoreSettings, TrainingSettings
+from recunlearn.foundation.settings import CircuitSettings, ScoreSettings, TrainingSettings
 from recunlearn.subjects.recbole.item_scores import HISTORY, LENGTH
 from recunlearn.subjects.recbole.read_position import at_read_position, reads_one_position
 from recunlearn.subjects.recbole.store import untrained_subject
@@ -121,6 +123,13 @@ def test_tracing_leaves_the_model_as_it_was(data):
     model.train()
     assert subject.hints().shortcut is not None
     assert all(m.training for m in model.modules())
+
+
+def test_batches_side_by_side_do_not_share_a_position(data):
+    subject = subject_of(data, "SASRec")
+    run = replace(tracer(subject, CircuitSettings()), workers=2)
+    for batch, found in side_by_side(run, subject.batches(np.arange(40), batch_size=64)):
+        torch.testing.assert_close(found.edges, run.attribute(batch).edges, rtol=1e-4, atol=1e-6)
 
 
 def read(model, how):
