@@ -5,6 +5,7 @@ language models alike.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Protocol, runtime_checkable
 
@@ -198,6 +199,14 @@ class Subject(Protocol):
 
     def predictions(self, batch: Batch) -> Predictions:
         """Sample and own class of every row of ``class_scores``."""
+        ...
+
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """What training computes losses of ``model`` in; entered around steps on weights and looks at them.
+
+        Nothing, or lower precision of products where this subject's training uses it. Figures that are
+        reported are computed outside.
+        """
         ...
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
