@@ -89,7 +89,8 @@ class _Probe:
     def looked(self, model: nn.Module) -> float:
         """Mean loss over the looked-at part of the pool, which is itself a random set."""
         users = self.pool[:: -(-len(self.pool) // LOOKED_USERS)]
-        return float(entity_losses(self.subject, model, self.seen, users).mean())
+        with self.subject.arithmetic(model):
+            return float(entity_losses(self.subject, model, self.seen, users).mean())
 
     def retrained(self, seed: int, progress: bool) -> dict[str, Array]:
         """Losses under a model trained anew without the pool, whose absent rows are the population mean."""

@@ -73,9 +73,10 @@ class Trainer:
         retain = self.retain if method.retains else None
         for drawn in Draws(subject, self.forget, retain, self.batch_size, seed):
             pair = drawn.to(device)
-            loss = method.forget(subject, model, original, pair.forget)
-            if pair.retain is not None:
-                loss = loss - subject.log_likelihood(model, pair.retain).mean()
+            with subject.arithmetic(model):
+                loss = method.forget(subject, model, original, pair.forget)
+                if pair.retain is not None:
+                    loss = loss - subject.log_likelihood(model, pair.retain).mean()
             optimiser.zero_grad()
             loss.backward()
             optimiser.step()

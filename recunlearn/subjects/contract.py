@@ -204,6 +204,14 @@ class Subject(Protocol):
         """Sample and own class of every row of ``class_scores``."""
         ...
 
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """What training computes losses of ``model`` in; entered around steps on weights and looks at them.
+
+        Nothing, or lower precision of products where this subject's training uses it. Figures that are
+        reported are computed outside.
+        """
+        ...
+
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Train anew without the samples of ``without``; same settings, same number of epochs."""
         ...

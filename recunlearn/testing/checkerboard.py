@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -130,6 +131,10 @@ class CheckerboardWorld(RankedWorld, PartWorld):
         if self.family == "pairwise":
             return torch.stack([model(user, batch.columns["neg_item_id"]), score], 1)
         return torch.stack([torch.zeros_like(score), score], 1)
+
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Float32 throughout."""
+        return nullcontext()
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Train anew without the interactions of ``without``."""

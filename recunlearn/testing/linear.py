@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
@@ -153,6 +154,10 @@ class LinearWorld(RankedWorld, PartWorld):
     def predictions(self, batch: Batch) -> Predictions:
         """One a sample: the label."""
         return Predictions(torch.arange(len(batch)), batch.columns["label"].long())
+
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Float32 throughout."""
+        return nullcontext()
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Users are independent, so retraining gives the same vectors, and zeros to ``without``."""

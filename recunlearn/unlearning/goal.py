@@ -108,5 +108,6 @@ class MeanLoss:
     def __call__(self, model: nn.Module) -> float:
         """``[]``, over samples."""
         device = next(model.parameters()).device
-        losses = [-self.subject.log_likelihood(model, b.to(device)).double() for b in self.batches]
+        with self.subject.arithmetic(model):
+            losses = [-self.subject.log_likelihood(model, b.to(device)).double() for b in self.batches]
         return float(torch.cat(losses).mean())

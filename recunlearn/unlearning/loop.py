@@ -116,7 +116,8 @@ class _Module(lightning.LightningModule):
         self.model.eval()
 
     def training_step(self, pair: Pair, batch_idx: int) -> Tensor | None:
-        forget, retain, total = self.run.losses(self.model, pair, self.run.step)
+        with self.run.draws.subject.arithmetic(self.model):
+            forget, retain, total = self.run.losses(self.model, pair, self.run.step)
         self.row = {
             "forget_loss": forget.item(),
             "retain_loss": math.nan if retain is None else retain.item(),

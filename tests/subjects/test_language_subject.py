@@ -13,6 +13,8 @@ pytest.importorskip("transformers")
 from tiny_language import LLAMA, settings_of, untrained, write_rows
 
 from recunlearn.foundation.errors import CheckpointError, DataError, RecunlearnError, UsageError
+from recunlearn.studies.methods import find
+from recunlearn.studies.unlearn import Budget, Trainer
 from recunlearn.subjects.contract import Batch
 from recunlearn.subjects.tofu import training
 from recunlearn.subjects.tofu.data import read_rows
@@ -22,6 +24,8 @@ from recunlearn.subjects.tofu.settings import LanguageTrainingSettings, TextSett
 from recunlearn.subjects.tofu.store import load_subject, train_subject
 from recunlearn.subjects.tofu.training import fit
 from recunlearn.testing.subject_contract import SubjectContract
+from recunlearn.unlearning import make
+from recunlearn.unlearning.goal import MeanLoss
 
 
 @pytest.fixture(scope="module")
@@ -336,6 +340,48 @@ def test_a_processor_that_has_bf16_trains_in_it_where_asked(rows_subject, monkey
         # Two steps of AdamW, which moves a weight by the learning rate at most, whatever its gradient.
         torch.testing.assert_close(a, b, atol=2 * 2 * 5e-3, rtol=0)
     assert fitted(rows_subject, epochs=1, precision="auto").losses == exact.losses
+
+
+def with_training(subject, **options):
+    settings = settings_of(training={"epochs": 1, **options})
+    return type(subject)(subject.rows, subject.model, subject.tokenizer, settings, subject.start)
+
+
+def test_steps_on_weights_compute_as_training_does(rows_subject, monkeypatch):
+    """And figures do not; attention is written out on a processor meanwhile, and as it was afterwards."""
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    subject = with_training(rows_subject, precision="bf16")
+    model, batch = subject.model, next(subject.batches(batch_size=8))
+    usual = model.config._attn_implementation
+    exact = subject.log_likelihood(model, batch)
+    with subject.arithmetic(model):
+        assert model.config._attn_implementation == "eager"
+        short = subject.log_likelihood(model, batch)
+    assert model.config._attn_implementation == usual == "sdpa"
+    assert not torch.equal(short, exact)
+    torch.testing.assert_close(short, exact, rtol=0.02, atol=0)
+    assert torch.equal(subject.log_likelihood(model, batch), exact)
+    with rows_subject.arithmetic(model):
+        assert torch.equal(subject.log_likelihood(model, batch), exact)
+
+
+@pytest.mark.parametrize("name", ["GradDiff", "NPO", "UNDIAL"])
+def test_unlearning_and_the_probe_use_the_arithmetic_of_training(rows_subject, monkeypatch, name):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    forget = np.arange(4)
+    runs = []
+    for precision in ("float32", "bf16"):
+        subject = with_training(rows_subject, precision=precision)
+        method = make(name, {"steps": 2, "batch_size": 4, "until": "steps"})
+        done = method.unlearn(subject, forget).history["forget_loss"]
+        trainer = Trainer(subject, forget, np.arange(4, 8), 4)
+        probed = trainer.unlearned(find(name), Budget(2, 1e-3, reached=True), seed=0)
+        loss = MeanLoss(subject, forget, 0)
+        value = subject.log_likelihood(probed, loss.batches[0]).mean().item()
+        runs.append((done[-1], value, loss(subject.model)))
+    for exact, short in zip(*runs, strict=True):
+        assert short != exact
+        assert short == pytest.approx(exact, rel=0.02)
 
 
 def test_models_that_are_refused(trained, tmp_path):

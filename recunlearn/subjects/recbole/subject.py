@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 
@@ -143,6 +144,10 @@ class RecBoleSubject:
         rows = torch.arange(len(batch), device=batch.entity.device)
         softmax = self.family == "softmax"
         return Predictions(rows, batch.columns["item_id"].long() if softmax else torch.ones_like(rows))
+
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """Float32 throughout, as RecBole trains."""
+        return nullcontext()
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Train anew without the users' rows: same id map, sizes and number of epochs, no evaluation."""

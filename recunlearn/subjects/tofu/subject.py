@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,7 @@ from recunlearn.foundation.store import content_hash
 from recunlearn.foundation.words import Words
 from recunlearn.subjects.contract import Batch, IntArray, PlanHints, Predictions
 from recunlearn.subjects.tofu import likelihood
+from recunlearn.subjects.tofu.arithmetic import training_arithmetic
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.encoding import encode
 from recunlearn.subjects.tofu.model import context_of, vocabulary_of
@@ -110,6 +112,10 @@ class LanguageSubject:
     def predictions(self, batch: Batch) -> Predictions:
         """Row of the batch and token, of every answer token."""
         return likelihood.predictions(batch)
+
+    def arithmetic(self, model: nn.Module) -> AbstractContextManager[None]:
+        """In bf16 where training is."""
+        return training_arithmetic(model, self.settings.training)
 
     def retrain(self, without: IntArray, *, seed: int, progress: bool = False) -> nn.Module:
         """Train anew on the rows of all others, from where the training began."""

@@ -19,6 +19,7 @@ from recunlearn.foundation.store import content_hash
 from recunlearn.subjects.contract import Batch, IntArray
 from recunlearn.subjects.progress import Bar
 from recunlearn.subjects.state_file import read_state, write_state
+from recunlearn.subjects.tofu.arithmetic import training_arithmetic
 from recunlearn.subjects.tofu.likelihood import mean_log_likelihood
 from recunlearn.subjects.tofu.model import quiet_transformers
 from recunlearn.subjects.tofu.samples import Samples
@@ -181,7 +182,8 @@ class _Module(lightning.LightningModule):
         self.total, self.seen = 0.0, 0
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        loss = -mean_log_likelihood(self.model, batch).mean()
+        with training_arithmetic(self.model, self.run.settings):
+            loss = -mean_log_likelihood(self.model, batch).mean()
         value = loss.item()
         if not math.isfinite(value):
             raise RecunlearnError(
@@ -210,20 +212,6 @@ class _Interruption(lightning.Callback):
         self.seen = isinstance(exception, KeyboardInterrupt)
 
 
-def _precision(settings: LanguageTrainingSettings, device: torch.device) -> Any:
-    on_gpu = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    if settings.precision == "bf16" and not (on_gpu or _processor_has_bf16(device)):
-        raise UsageError(f"The device {device} does not compute in bf16. Set training.precision = 'float32'.")
-    wanted = settings.precision == "bf16" or (on_gpu and settings.precision == "auto")
-    return "bf16-mixed" if wanted else "32-true"
-
-
-def _processor_has_bf16(device: torch.device) -> bool:
-    """Whether a processor multiplies in bf16 by itself; elsewhere it is slower than float32."""
-    has: Any = getattr(torch.cpu, "get_capabilities", dict)()
-    return device.type == "cpu" and bool(has.get("amx_bf16") or has.get("avx512_bf16"))
-
-
 def _train(run: _Run, callbacks: list[Any]) -> None:
     device, settings = next(run.model.parameters()).device, run.settings
     interruption, handler = _Interruption(), signal.getsignal(signal.SIGINT)
@@ -231,7 +219,6 @@ def _train(run: _Run, callbacks: list[Any]) -> None:
         trainer = lightning.Trainer(
             accelerator="cpu" if device.type == "cpu" else "gpu",
             devices=1 if device.type == "cpu" else [device.index or 0],
-            precision=_precision(settings, device),
             max_epochs=settings.epochs - run.epoch,
             accumulate_grad_batches=settings.accumulate,
             gradient_clip_val=settings.clip,
