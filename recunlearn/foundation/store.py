@@ -80,6 +80,16 @@ def atomic_file(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def refuse_unwritable(path: Path) -> None:
+    """Say before long work, and not after it, that ``path`` cannot be written."""
+    path = Path(path)
+    with explain_os_errors(path):
+        _make_folder(path.parent)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+        os.close(handle)
+        Path(name).unlink()
+
+
 @contextmanager
 def atomic_folder(path: Path) -> Iterator[Path]:
     """Yield a temporary folder beside ``path``; on success it takes the place of ``path``."""

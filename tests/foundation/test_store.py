@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from recunlearn.foundation import store
 from recunlearn.foundation.errors import RecunlearnError
-from recunlearn.foundation.store import atomic_file, atomic_folder, content_hash, read_json, write_json
+from recunlearn.foundation.store import (
+    atomic_file,
+    atomic_folder,
+    content_hash,
+    read_json,
+    refuse_unwritable,
+    write_json,
+)
 
 plain = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text() | st.binary(),
@@ -178,3 +185,9 @@ def test_a_file_where_a_folder_is_needed_is_one_sentence(tmp_path, writing):
     with pytest.raises(RecunlearnError, match=sentence), writing(tmp_path / "file" / "a" / "b"):
         pass
     assert names(tmp_path) == ["file"]
+
+
+def test_a_place_that_can_be_written_is_left_as_it_was(tmp_path):
+    refuse_unwritable(tmp_path / "models" / "m")
+    assert names(tmp_path) == ["models"]
+    assert names(tmp_path / "models") == []

@@ -16,7 +16,7 @@ from recunlearn.foundation.errors import CheckpointError, DataError, RecunlearnE
 from recunlearn.studies.methods import find
 from recunlearn.studies.unlearn import Budget, Trainer
 from recunlearn.subjects.contract import Batch
-from recunlearn.subjects.tofu import training
+from recunlearn.subjects.tofu import store, training
 from recunlearn.subjects.tofu.data import read_rows
 from recunlearn.subjects.tofu.encoding import encode
 from recunlearn.subjects.tofu.model import load_model, new_model
@@ -142,6 +142,14 @@ def trained(tmp_path_factory):
     settings = settings_of(training={"epochs": 12, "learning_rate": 1e-2, "batch_size": 8, "accumulate": 1})
     rows = read_rows(["own.csv"], write_rows(folder).parent)
     return train_subject(rows, settings, folder=folder / "model"), folder / "model"
+
+
+def test_a_place_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr(store, "fit", lambda *a, **k: pytest.fail("trained"))
+    rows = read_rows(["own.csv"], write_rows(tmp_path).parent)
+    with pytest.raises(RecunlearnError, match="cannot be made"):
+        train_subject(rows, settings_of(), folder=tmp_path / "file" / "m")
 
 
 def test_training_learns_and_is_stored_as_transformers_stores(trained):

@@ -282,3 +282,10 @@ def test_popularity_is_beaten_or_not_judged(saved):
 def test_progress_goes_to_stderr(tmp_path, capfd):
     train_subject(small_data(), settings("FEARec", hidden_size=4), folder=tmp_path / "m", progress=True)
     assert capfd.readouterr().out == ""
+
+
+def test_a_place_that_cannot_be_written_is_told_before_training(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setattr(store, "fit", lambda *a, **k: pytest.fail("trained"))
+    with pytest.raises(RecunlearnError, match="cannot be made"):
+        train_subject(small_data(), ScoreSettings(model="BPR"), folder=tmp_path / "file" / "m")

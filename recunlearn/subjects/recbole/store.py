@@ -15,7 +15,14 @@ from safetensors.torch import load_file, save_file
 from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError
 from recunlearn.foundation.settings import ScoreSettings, make_settings
-from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, read_json, write_json
+from recunlearn.foundation.store import (
+    atomic_folder,
+    content_hash,
+    file_hash,
+    read_json,
+    refuse_unwritable,
+    write_json,
+)
 from recunlearn.subjects.device import resolve_device
 from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
@@ -47,6 +54,7 @@ def train_subject(
         UsageError: unknown model or parameter, or a device that is not there.
         DataError: the data lack what the model needs.
     """
+    refuse_unwritable(folder)
     bundle = make_bundle(interactions, settings, device=resolve_device(settings.device))
     work = folder.with_name(f"{folder.name}.work")
     fitted = fit(

@@ -9,7 +9,13 @@ import numpy as np
 from torch import nn
 
 from recunlearn.foundation.errors import CheckpointError
-from recunlearn.foundation.store import atomic_folder, content_hash, file_hash, write_json
+from recunlearn.foundation.store import (
+    atomic_folder,
+    content_hash,
+    file_hash,
+    refuse_unwritable,
+    write_json,
+)
 from recunlearn.subjects.device import resolve_device
 from recunlearn.subjects.tofu.data import Rows
 from recunlearn.subjects.tofu.manifest import MANIFEST, read_manifest
@@ -88,6 +94,7 @@ def train_subject(
     Args:
         subject: the untrained one, where it is there already; its model is trained in place.
     """
+    refuse_unwritable(folder)
     subject = subject or untrained_subject(rows, settings, online=online)
     work = folder.with_name(f"{folder.name}.part")
     every = subject.samples.rows(np.arange(len(subject.entities)))
