@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -348,6 +349,31 @@ def test_a_processor_that_has_bf16_trains_in_it_where_asked(rows_subject, monkey
         # Two steps of AdamW, which moves a weight by the learning rate at most, whatever its gradient.
         torch.testing.assert_close(a, b, atol=2 * 2 * 5e-3, rtol=0)
     assert fitted(rows_subject, epochs=1, precision="auto").losses == exact.losses
+
+
+def test_adapters_are_trained_the_same_without_casts_to_and_fro(rows_subject, monkeypatch):
+    from peft import helpers
+
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"amx_bf16": True}, raising=False)
+    without = fitted(rows_subject, epochs=1, lora=4, precision="bf16")
+    monkeypatch.setattr(helpers, "disable_input_dtype_casting", nullcontext)
+    assert fitted(rows_subject, epochs=1, lora=4, precision="bf16").losses == without.losses
+
+
+def test_logits_are_computed_for_answers_alone(rows_subject):
+    """And are those of the whole model there."""
+    model, batch = rows_subject.model, next(rows_subject.batches(batch_size=5))
+    seen = []
+    handle = model.lm_head.register_forward_hook(lambda m, i, out: seen.append(out.shape[:-1].numel()))
+    scores = rows_subject.class_scores(model, batch)
+    handle.remove()
+    tokens, prompt, length = (batch.columns[k] for k in ("tokens", "prompt", "length"))
+    whole = model(input_ids=tokens).logits
+    expected = torch.cat(
+        [whole[i, p - 1 : n - 1] for i, (p, n) in enumerate(zip(prompt, length, strict=True))]
+    )
+    assert seen == [len(expected)]
+    torch.testing.assert_close(scores, expected)
 
 
 def with_training(subject, **options):

@@ -5,7 +5,9 @@ mask is needed: what stands at the filled-up places reaches no answer, however f
 Models that are not causal are refused where training begins (``refuse_reading_ahead``).
 """
 
-import inspect
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -28,12 +30,11 @@ def predictions(batch: Batch) -> Predictions:
 
 
 def answer_scores(model: nn.Module, batch: Batch) -> Tensor:
-    """Logits over the vocabulary for every answer token: ``[P, V]``."""
+    """Logits over the vocabulary for every answer token: ``[P, V]``; none are computed for other places."""
     places = answer_places(batch)
-    first = int(batch.columns["prompt"].min()) - 1
-    options = {"logits_to_keep": places.shape[1] - first} if _keeps(model) else {}
-    logits: Tensor = model(input_ids=batch.columns["tokens"], use_cache=False, **options).logits
-    return logits[:, -(places.shape[1] - first) :][places[:, first:]]
+    with _head_at(model, places):
+        logits: Tensor = model(input_ids=batch.columns["tokens"], use_cache=False).logits
+    return logits[0]
 
 
 def mean_log_likelihood(model: nn.Module, batch: Batch) -> Tensor:
@@ -44,9 +45,18 @@ def mean_log_likelihood(model: nn.Module, batch: Batch) -> Tensor:
     return total / (batch.columns["length"] - batch.columns["prompt"])
 
 
-def _keeps(model: nn.Module) -> bool:
-    """Whether a model can leave out the logits of the first tokens."""
-    return "logits_to_keep" in inspect.signature(model.forward).parameters
+@contextmanager
+def _head_at(model: Any, places: Tensor) -> Iterator[None]:
+    """Let the layer that makes logits see ``[1, P, d]`` instead of ``[B, T, d]``."""
+
+    def taken(_module: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (inputs[0][places][None], *inputs[1:])
+
+    handle = model.get_output_embeddings().register_forward_pre_hook(taken)
+    try:
+        yield
+    finally:
+        handle.remove()
 
 
 __all__ = ["answer_scores", "mean_log_likelihood", "predictions"]

@@ -3,6 +3,7 @@
 import math
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,10 +213,22 @@ class _Interruption(lightning.Callback):
         self.seen = isinstance(exception, KeyboardInterrupt)
 
 
+@contextmanager
+def _adapters_as_they_come(run: _Run) -> Iterator[None]:
+    """Adapters take bf16 as it is: peft makes float32 of it, which their products make bf16 of again."""
+    if run.settings.lora is None:
+        yield
+        return
+    from peft.helpers import disable_input_dtype_casting
+
+    with disable_input_dtype_casting(run.model):
+        yield
+
+
 def _train(run: _Run, callbacks: list[Any]) -> None:
     device, settings = next(run.model.parameters()).device, run.settings
     interruption, handler = _Interruption(), signal.getsignal(signal.SIGINT)
-    with silent_lightning(), quiet_transformers(), torch.random.fork_rng():
+    with silent_lightning(), quiet_transformers(), torch.random.fork_rng(), _adapters_as_they_come(run):
         trainer = lightning.Trainer(
             accelerator="cpu" if device.type == "cpu" else "gpu",
             devices=1 if device.type == "cpu" else [device.index or 0],
