@@ -8,8 +8,9 @@ import pytest
 
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.difficulty.validity import LeakError
+from recunlearn.foundation.errors import TraceError
 from recunlearn.foundation.settings import make_settings
-from recunlearn.studies.validity.analysis import Seed
+from recunlearn.studies.validity.analysis import Seed, _variants
 from recunlearn.studies.validity.held_out import Folds, held_out_cud, held_out_fit
 from recunlearn.studies.validity.settings import ValiditySettings
 from recunlearn.studies.validity.tasks import do, others
@@ -202,3 +203,14 @@ def test_the_residual_of_a_method_is_tested_against_that_method(trial):
     np.testing.assert_allclose(own.raw[0], 1.0)  # planted: the outcome itself
     one = seed.against("one", scores["predicted_residual"], "share-left", draws=0)
     assert one.raw[0][0] == pytest.approx(-1.0)
+
+
+def test_circuits_that_a_model_cannot_have_are_named_and_stop_nothing(trial, monkeypatch):
+    def refuses(self, **changed):
+        raise TraceError(f"BPR cannot be traced in {changed['steps']} points.")
+
+    monkeypatch.setattr(Trial, "other_circuits", refuses)
+    task = next(t for t in others(trial.settings) if t.kind == "variant")
+    do(trial.settings, task)
+    rows = [v for v in _variants([Seed(trial)]) if v.axis == "path points"]
+    assert [v.reason for v in rows] == [f"BPR cannot be traced in {v.name} points." for v in rows] != []

@@ -1,8 +1,10 @@
 """The slow pieces of a study, each a task for a process; what a task makes is stored."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
+from recunlearn.foundation.errors import TraceError
 from recunlearn.studies.competitors.registry import known
 from recunlearn.studies.threads import threads
 from recunlearn.studies.validity.settings import ValiditySettings
@@ -57,7 +59,8 @@ def do(settings: ValiditySettings, task: Task) -> None:
     elif task.kind == "competitor":
         trial.competitor(str(task.what))
     else:
-        variants(trial)[int(task.what)].prepare(trial)
+        with suppress(TraceError):  # a model that cannot be traced this way: the tables name it
+            variants(trial)[int(task.what)].prepare(trial)
 
 
 def do_all(
