@@ -116,23 +116,8 @@ def calibrate(
     if goal.target <= goal.start:
         budget = Budget(FEWEST_STEPS, learning_rate, False)
         return budget, trainer.unlearned(method, budget, seed=seed)
-    low, high, furthest = 0.0, math.inf, 0.0
-    attempts: list[_Attempt] = []
-    for _ in range(TRIES):
-        latest = _attempt(trainer, method, goal, learning_rate, seed)
-        attempts.append(latest)
-        if latest.factor > 1:
-            if low and latest.closed < LEVEL * furthest:
-                break
-            low, furthest = learning_rate, latest.closed
-        elif latest.factor < 1:
-            high = learning_rate
-        else:
-            break
-        learning_rate *= latest.factor
-        if low and not low < learning_rate < high:
-            learning_rate = math.sqrt(low * high)
-    best = max(attempts, key=lambda attempt: attempt.rank)
+    # Of a generator, so that the models of all but the best are let go: eight of them can fill a memory.
+    best = max(_attempts(trainer, method, goal, learning_rate, seed), key=lambda attempt: attempt.rank)
     return best.budget, best.model
 
 
@@ -142,6 +127,27 @@ def stopped(
     """One run at a known learning rate until the goal is reached, or ``goal.most`` steps."""
     found = _attempt(trainer, method, goal, learning_rate, seed, patient=True)
     return found.budget, found.model
+
+
+def _attempts(
+    trainer: Trainer, method: Method, goal: Goal, learning_rate: float, seed: int
+) -> Iterator[_Attempt]:
+    """Runs at one learning rate after the other, until one fits."""
+    low, high, furthest = 0.0, math.inf, 0.0
+    for _ in range(TRIES):
+        latest = _attempt(trainer, method, goal, learning_rate, seed)
+        yield latest
+        if latest.factor > 1:
+            if low and latest.closed < LEVEL * furthest:
+                return
+            low, furthest = learning_rate, latest.closed
+        elif latest.factor < 1:
+            high = learning_rate
+        else:
+            return
+        learning_rate *= latest.factor
+        if low and not low < learning_rate < high:
+            learning_rate = math.sqrt(low * high)
 
 
 def _attempt(
