@@ -18,14 +18,14 @@ import torch
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.subjects.recbole.bundle import make_bundle
-from recunlearn.subjects.recbole.graphs import SymmetricGraph
+from recunlearn.subjects.recbole.graphs import Graph
 from recunlearn.subjects.recbole.training import prepare
 
 
 def as_recbole_has_them(model: torch.nn.Module) -> torch.nn.Module:
     """The same model with plain sparse matrices."""
     for name, value in vars(model).items():
-        if isinstance(value, SymmetricGraph):
+        if isinstance(value, Graph):
             plain = torch.sparse_coo_tensor(
                 value._indices(), value._values(), value.shape, check_invariants=True
             )

@@ -1,4 +1,4 @@
-"""Graph models: products with a constant symmetric adjacency in a fifth of the time, the same bit for bit."""
+"""Graph models: products with a constant adjacency in a fifth of the time, the same bit for bit."""
 
 import warnings
 from typing import Any
@@ -8,14 +8,10 @@ from torch import Tensor, nn
 
 
 def with_fast_graphs(model: nn.Module) -> nn.Module:
-    """Replace the sparse adjacencies that a model holds beside its parameters; returns the same model.
-
-    Only those on a processor whose product with a dense matrix adds up in the same order either way: sorted
-    by row and column, and symmetric. Others stay.
-    """
+    """Replace the sparse adjacencies that a model holds beside its parameters; returns the same model."""
     for name, value in vars(model).items():
         if _is_adjacency(value):
-            setattr(model, name, SymmetricGraph.of(value))
+            setattr(model, name, Graph.of(value))
     return model
 
 
@@ -23,35 +19,32 @@ def _is_adjacency(value: Any) -> bool:
     if not isinstance(value, Tensor) or value.layout != torch.sparse_coo or value.requires_grad:
         return False
     square = value.dim() == 2 and value.shape[0] == value.shape[1] and value.dense_dim() == 0
-    if not square or value.device.type != "cpu" or value.dtype not in (torch.float32, torch.float64):
-        return False
-    indices, values = value._indices(), value._values()
-    place = indices[0] * value.shape[1] + indices[1]
-    mirrored = indices[1] * value.shape[1] + indices[0]
-    if not bool((place[1:] > place[:-1]).all()):
-        return False
-    back = torch.argsort(mirrored)
-    return torch.equal(mirrored[back], place) and torch.equal(values[back], values)
+    return square and value.device.type == "cpu" and value.dtype in (torch.float32, torch.float64)
 
 
-class SymmetricGraph(Tensor):
-    """A sparse symmetric matrix whose product with a dense one takes rows as they lie (CSR), also backwards.
+class Graph(Tensor):
+    """A sparse square matrix whose product with a dense one takes rows as they lie (CSR), also backwards.
 
     As RecBole has it (COO), the product goes over single entries, and its gradient over those of the
-    transpose; a row at a time adds the same numbers in the same order. Kernels for some widths of the dense
+    transpose; a row at a time adds the same numbers in the same order, where each row (``rows``) and each
+    column (``columns``) keeps its entries in the order that they had. Kernels for some widths of the dense
     matrix (4 to 24 columns here) do not, so every width is tried once, and left to COO where a bit differs.
     """
 
     rows: Tensor
+    columns: Tensor
     same: dict[int, bool]
 
     @staticmethod
-    def of(matrix: Tensor) -> "SymmetricGraph":
+    def of(matrix: Tensor) -> "Graph":
         """Same matrix."""
-        found: SymmetricGraph = Tensor._make_subclass(SymmetricGraph, matrix)
-        with warnings.catch_warnings(), torch.sparse.check_sparse_tensor_invariants(enable=False):
-            warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state", UserWarning)
-            found.rows = matrix.coalesce().to_sparse_csr()
+        found: Graph = Tensor._make_subclass(Graph, matrix)
+        (down, across), values = matrix._indices(), matrix._values()
+        found.rows, found.columns = (
+            _by_rows(*places, values, len(matrix)) for places in ((down, across), (across, down))
+        )
+        if _equal(found.rows, found.columns):
+            found.columns = found.rows  # symmetric: kept once
         found.same = {}
         return found
 
@@ -60,7 +53,12 @@ class SymmetricGraph(Tensor):
         if width not in self.same:
             size = self.rows.shape[1]
             tried = torch.arange(size * width, dtype=self.rows.dtype).sin().view(size, width)
-            self.same[width] = torch.equal(torch.sparse.mm(self, tried), torch.sparse.mm(self.rows, tried))
+            pairs: list[tuple[Tensor, Tensor]] = [(self, self.rows)]
+            if self.columns is not self.rows:
+                pairs.append((self.t(), self.columns))
+            self.same[width] = all(
+                torch.equal(torch.sparse.mm(a, tried), torch.sparse.mm(b, tried)) for a, b in pairs
+            )
         return self.same[width]
 
     @classmethod
@@ -70,17 +68,17 @@ class SymmetricGraph(Tensor):
         """Take products of the graph, and leave all else to the matrix as it was."""
         with torch._C.DisableTorchFunctionSubclass():
             if func is torch.sparse.mm and not kwargs and _multiplies(args):
-                return _Product.apply(args[0].rows, args[1])
+                return _Product.apply(args[0].rows, args[0].columns, args[1])
             return func(*args, **(kwargs or {}))
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> "SymmetricGraph":
+    def __deepcopy__(self, memo: dict[int, Any]) -> "Graph":
         """Itself: nobody writes to it."""
         return self
 
 
 def _multiplies(args: tuple[Any, ...]) -> bool:
     """Whether arguments are a graph and a dense matrix of its numbers."""
-    if len(args) != 2 or not isinstance(args[0], SymmetricGraph) or isinstance(args[1], SymmetricGraph):
+    if len(args) != 2 or not isinstance(args[0], Graph) or isinstance(args[1], Graph):
         return False
     graph, dense = args
     if not isinstance(dense, Tensor) or dense.layout != torch.strided or dense.dtype != graph.dtype:
@@ -89,19 +87,35 @@ def _multiplies(args: tuple[Any, ...]) -> bool:
 
 
 class _Product(torch.autograd.Function):
-    """Symmetric A times x; the gradient of x is A times that of the product."""
+    """A times x; the gradient of x is the transpose of A times that of the product."""
 
     @staticmethod
-    def forward(rows: Tensor, dense: Tensor) -> Tensor:
+    def forward(rows: Tensor, columns: Tensor, dense: Tensor) -> Tensor:
         return torch.sparse.mm(rows, dense)
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor], output: Tensor) -> None:
-        ctx.rows = inputs[0]
+    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, Tensor], output: Tensor) -> None:
+        ctx.rows, ctx.columns, _ = inputs
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
-        return None, _Product.apply(ctx.rows, gradient.contiguous())
+        return None, None, _Product.apply(ctx.columns, ctx.rows, gradient.contiguous())
 
 
-__all__ = ["SymmetricGraph", "with_fast_graphs"]
+def _by_rows(down: Tensor, across: Tensor, values: Tensor, size: int) -> Tensor:
+    """Entries by rows (CSR), those of a row in the order in which they are given, twofold ones too."""
+    order = torch.argsort(down, stable=True)
+    starts = torch.bincount(down, minlength=size).cumsum(0)
+    with warnings.catch_warnings(), torch.sparse.check_sparse_tensor_invariants(enable=False):
+        warnings.filterwarnings("ignore", "Sparse CSR tensor support is in beta state", UserWarning)
+        return torch.sparse_csr_tensor(
+            nn.functional.pad(starts, (1, 0)), across[order], values[order], (size, size)
+        )
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    parts = ("crow_indices", "col_indices", "values")
+    return all(torch.equal(getattr(a, part)(), getattr(b, part)()) for part in parts)
+
+
+__all__ = ["Graph", "with_fast_graphs"]
