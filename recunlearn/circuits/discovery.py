@@ -102,13 +102,16 @@ def _untraceable(model: nn.Module, error: Exception) -> Exception:
 
 
 def leaf_modules(model: nn.Module) -> dict[str, nn.Module]:
-    """Modules whose outputs are components: leaves with parameters, and custom leaves without."""
+    """Modules whose outputs are components: leaves with parameters, and custom leaves without.
+
+    torch's own attention counts as a leaf: it takes the weights of its one child, which itself never runs.
+    """
     return {
         name: m
         for name, m in model.named_modules()
         if name
         and not isinstance(m, nn.Embedding)
-        and not any(True for _ in m.children())
+        and (not any(True for _ in m.children()) or isinstance(m, nn.MultiheadAttention))
         and (any(True for _ in m.parameters()) or not type(m).__module__.startswith("torch.nn"))
         and not isinstance(m, nn.modules.loss._Loss)
     }

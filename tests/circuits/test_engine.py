@@ -4,6 +4,7 @@ import pytest
 import torch
 from nets import attention, neumf, score
 from torch import Tensor, nn
+from torch.nn import functional
 
 from recunlearn.circuits.attribution import EdgeAttribution
 from recunlearn.circuits.captum_path import CaptumEdgeAttribution, source_attributions
@@ -314,3 +315,46 @@ def test_affine_layers_are_found_and_nothing_else():
     model, batch = attention()
     plan = discover(ModuleSubject(model, score, HINTS["attention"]), batch)
     assert {plan.components[i].place for i in plan.affine} == {"q", "k", "v"}
+
+
+class Functional(nn.Module):
+    """The computation of an ``nn.MultiheadAttention`` in a module without children."""
+
+    def __init__(self, like: nn.MultiheadAttention) -> None:
+        super().__init__()
+        self.weight, self.bias = like.in_proj_weight, like.in_proj_bias
+        self.out, self.out_bias = like.out_proj.weight, like.out_proj.bias
+
+    def forward(self, x: Tensor) -> tuple[Tensor, None]:
+        q, k, v = functional.linear(x, self.weight, self.bias).unflatten(2, (3, 2, -1)).permute(2, 0, 3, 1, 4)
+        mixed = functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2)
+        return functional.linear(mixed, self.out, self.out_bias), None
+
+
+class Fields(nn.Module):
+    def __init__(self, attention: nn.Module) -> None:
+        super().__init__()
+        self.table, self.attention, self.out = nn.Embedding(9, 4), attention, nn.Linear(4, 1)
+
+    def forward(self, fields: Tensor) -> Tensor:
+        x = self.table(fields)
+        same = isinstance(self.attention, nn.MultiheadAttention)
+        mixed, _ = self.attention(x, x, x, need_weights=False) if same else self.attention(x)
+        return self.out(torch.tanh(mixed) + x).sum((1, 2))
+
+
+def test_torchs_attention_is_one_component():
+    """Its child gives weights and never runs; edges equal those of a module without children."""
+    torch.manual_seed(0)
+    net = Fields(nn.MultiheadAttention(4, 2, batch_first=True)).double().eval()
+    other = Fields(Functional(net.attention)).double().eval()
+    other.table, other.out = net.table, net.out
+    batch = Batch({"fields": torch.arange(15).reshape(5, 3) % 9}, torch.arange(5))
+    engines = [
+        EdgeAttribution(s, discover(s, batch)) for s in (ModuleSubject(m, score) for m in (net, other))
+    ]
+    assert [c.name for c in engines[0].plan.components] == ["table", "attention", "score"]
+    assert engines[0].plan.edges == engines[1].plan.edges
+    found = [engine.attribute(batch, n_steps=8) for engine in engines]
+    torch.testing.assert_close(found[0], found[1], rtol=1e-10, atol=1e-12)
+    assert found[0].abs().sum() > 0
