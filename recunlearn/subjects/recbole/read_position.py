@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from recunlearn.subjects.contract import Batch
 from recunlearn.subjects.recbole.item_scores import LENGTH
+from recunlearn.subjects.recbole.scoring import replaced
 
 TAKEN_AT = {
     "MultiHeadAttention": ("query", "LayerNorm"),
@@ -83,21 +84,8 @@ def at_read_position(model: nn.Module, batch: Batch) -> Iterator[None]:
                 stack.callback(attention.get_submodule(name).register_forward_pre_hook(taken).remove)
             if "query" in names:
                 stack.callback(attention.register_forward_pre_hook(masked).remove)
-        stack.enter_context(_gathering(model, gathered))
+        stack.enter_context(replaced(model, "gather_indexes", gathered))
         yield
-
-
-@contextmanager
-def _gathering(model: nn.Module, gathered: Callable[[Tensor, Tensor], Tensor]) -> Iterator[None]:
-    before = model.__dict__.get("gather_indexes")
-    model.__dict__["gather_indexes"] = gathered
-    try:
-        yield
-    finally:
-        if before is None:
-            del model.__dict__["gather_indexes"]
-        else:
-            model.__dict__["gather_indexes"] = before
 
 
 def position(batch: Batch) -> Tensor:

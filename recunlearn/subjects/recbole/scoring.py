@@ -78,15 +78,22 @@ def _one_forward(model: nn.Module) -> Iterator[None]:
         known.append((args, out))
         return out
 
-    before = model.__dict__.get("forward")
-    model.__dict__["forward"] = forward
+    with replaced(model, "forward", forward):
+        yield
+
+
+@contextmanager
+def replaced(model: nn.Module, name: str, function: Callable[..., Any]) -> Iterator[None]:
+    """Let a model call ``function`` where its own code says ``self.name``."""
+    before = model.__dict__.get(name)
+    model.__dict__[name] = function
     try:
         yield
     finally:
         if before is None:
-            del model.__dict__["forward"]
+            del model.__dict__[name]
         else:
-            model.__dict__["forward"] = before
+            model.__dict__[name] = before
 
 
 def clear_caches(model: nn.Module) -> None:
