@@ -164,17 +164,22 @@ def sentence(
         words: what one user and several of them are called.
     """
     who = f"{user}, itself an anchor on the {told.side} side," if told.side else user
-    return f"{who} {_verdict(told.cud, standing, words)}: {_reason(told, graph, standing, words)}."
+    return f"{who} {_verdict(told, standing, words)}: {_reason(told, graph, standing, words)}."
 
 
-def _verdict(cud: float, standing: Mapping[str, float | str], words: tuple[str, str]) -> str:
+def _verdict(told: Explanation, standing: Mapping[str, float | str], words: tuple[str, str]) -> str:
     level = {"easy": "is easy to unlearn", "hard": "is hard to unlearn"}
     easier = standing["band"] == "easy"
     share = float(standing["above" if easier else "below"])
     # Rounded down: never more users than there are.
     many = f"every other {words[0]}" if share == 1 else f"{int(100 * share + 1e-9)} % of the other {words[1]}"
     rank = f"{'easier' if easier else 'harder'} than {many}"
-    return f"{level.get(str(standing['band']), 'is of medium difficulty')} (CUD {cud:.2f}, {rank})"
+    return f"{level.get(str(standing['band']), 'is of medium difficulty')} (CUD {told.cud:.{_digits(told)}f}, {rank})"
+
+
+def _digits(told: Explanation) -> int:
+    """Of a score and of similarities: two say nothing of a circuit between both sides."""
+    return 3 if abs(told.s_hard - told.s_easy) < NEAR else 2
 
 
 def _reason(
@@ -194,8 +199,8 @@ def _reason(
         both = (_names(graph, _largest(graph, side)) for side in (told.contribution, -told.contribution))
         drawn = "it is drawn to the hard ones most of all in {}, to the easy ones in {}".format(*both)
         return (
-            f"its circuit is about as close to the hard anchors (similarity {told.s_hard:.2f}) as to the "
-            f"easy ones ({told.s_easy:.2f}); {drawn}"
+            f"its circuit is about as close to the hard anchors (similarity {told.s_hard:.3f}) as to the "
+            f"easy ones ({told.s_easy:.3f}); {drawn}"
         )
     against = ", but less so than that of most " + words[1] if standing["band"] == far else ""
     return (
