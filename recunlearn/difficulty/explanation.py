@@ -174,7 +174,8 @@ def _verdict(told: Explanation, standing: Mapping[str, float | str], words: tupl
     # Rounded down: never more users than there are.
     many = f"every other {words[0]}" if share == 1 else f"{int(100 * share + 1e-9)} % of the other {words[1]}"
     rank = f"{'easier' if easier else 'harder'} than {many}"
-    return f"{level.get(str(standing['band']), 'is of medium difficulty')} (CUD {told.cud:.{_digits(told)}f}, {rank})"
+    verdict = level.get(str(standing["band"]), "is of medium difficulty")
+    return f"{verdict} (CUD {told.cud:.{_digits(told)}f}, {rank})"
 
 
 def _digits(told: Explanation) -> int:
