@@ -41,9 +41,8 @@ def held_out(circuits, outcomes, anchors, similarity):
     for one in range(n):
         others = part(outcomes, rows=np.delete(np.arange(n), one))
         own = circuits.take(np.array([row[outcomes.entities[one]]]))
-        found[one] = score(own, choose_anchors(others, anchors), similarity, reference=circuits, draws=0).cud[
-            0
-        ]
+        chosen = choose_anchors(others, anchors)
+        found[one] = score(own, chosen, similarity, reference=circuits, draws=0).cud[0]
     return found
 
 
@@ -62,12 +61,12 @@ def main():
     anchors = anchors.model_copy(update={} if asked.count is None else {"count": asked.count})
     by_method = hardness(outcomes, anchors.outcome).mean(1)
     increase = rankdata(by_method, axis=1).mean(0)
-    for name, values in WAYS.items():
-        cud = held_out(run.circuits, outcomes, anchors, SimilaritySettings(**values))
+    for name, way in WAYS.items():
+        cud = held_out(run.circuits, outcomes, anchors, SimilaritySettings(**way))
         rho, p = spearmanr(cud, increase)
         line = {"similarity": name, "rows": len(cud), "rho": round(rho, 2), "p": round(p, 3)}
         each = zip(outcomes.methods, by_method, strict=True)
-        line |= {m: round(spearmanr(cud, values)[0], 2) for m, values in each}
+        line |= {method: round(spearmanr(cud, spared)[0], 2) for method, spared in each}
         line |= {"loss": round(spearmanr(cud, outcomes.loss_before)[0], 2), "spread": round(cud.std(), 4)}
         print(json.dumps(line), flush=True)
 

@@ -67,10 +67,7 @@ def atomic_file(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside ``path``; on success it is flushed to disk and renamed onto ``path``."""
     path = Path(path)
     with explain_os_errors(path):
-        _make_folder(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        temporary = Path(name)
+        temporary = _temporary_beside(path)
         try:
             yield temporary
             _sync(temporary)
@@ -84,10 +81,7 @@ def refuse_unwritable(path: Path) -> None:
     """Say before long work, and not after it, that ``path`` cannot be written."""
     path = Path(path)
     with explain_os_errors(path):
-        _make_folder(path.parent)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-        os.close(handle)
-        Path(name).unlink()
+        _temporary_beside(path).unlink()
 
 
 @contextmanager
@@ -182,6 +176,13 @@ def explain_os_errors(path: Path) -> Iterator[None]:
                 "Set RECUNLEARN_HOME or --out to a folder you own."
             ) from None
         raise
+
+
+def _temporary_beside(path: Path) -> Path:
+    _make_folder(path.parent)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    return Path(name)
 
 
 def _make_folder(folder: Path) -> None:

@@ -198,10 +198,10 @@ def test_sentence_claims_no_difference_that_is_not_there():
 
 
 def test_sentence_of_a_user_in_the_middle_names_both_sides():
-    told = told_with(np.ones((3, 5)), [0.02, 0, 0, 0, -0.02], 0.5, 0.504)
+    told = told_with(np.ones((3, 5)), [0.02, 0, 0, 0, -0.02], 0.5, 0.51)
     text = sentence("User 7", told, GRAPH, {"band": "medium", "below": 0.5, "above": 0.49})
     assert "is of medium difficulty (CUD 0.500, harder than 50 % of the other users)" in text
-    assert "about as close to the hard anchors (similarity 0.504) as to the easy ones (0.500)" in text
+    assert "about as close to the hard anchors (similarity 0.510) as to the easy ones (0.500)" in text
     assert "to the hard ones most of all in user -> mix, to the easy ones in mix -> output" in text
 
 

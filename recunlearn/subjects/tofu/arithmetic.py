@@ -23,14 +23,14 @@ def training_arithmetic(model: Any, settings: LanguageTrainingSettings) -> Itera
         UsageError: bf16 was asked for and the device has none.
     """
     device = next(model.parameters()).device
-    if not computes_in_bf16(device, settings):
+    if not _computes_in_bf16(device, settings):
         yield
         return
     with torch.autocast(device.type, torch.bfloat16), _written_out(model, device):
         yield
 
 
-def computes_in_bf16(device: torch.device, settings: LanguageTrainingSettings) -> bool:
+def _computes_in_bf16(device: torch.device, settings: LanguageTrainingSettings) -> bool:
     """Whether training on ``device`` multiplies in bf16.
 
     Raises:
@@ -61,4 +61,4 @@ def _written_out(model: Any, device: torch.device) -> Iterator[None]:
         model.set_attn_implementation(usual)
 
 
-__all__ = ["computes_in_bf16", "training_arithmetic"]
+__all__ = ["training_arithmetic"]
