@@ -85,53 +85,18 @@ def replay(
     Raises:
         TraceError: the pass does not meet the components of the plan.
     """
-    n = len(plan.components)
-    run = Pass([None] * n, [None] * n)
-    given = given or {}
     modules = modules or traced_modules(plan, model)
-    wanted = set(until or ())
-    tables = tables or Tables(model)
-
-    def keep(i: int, tensor: Tensor) -> Tensor:
-        leaf = tensor.detach().requires_grad_() if cut else tensor
-        run.before[i], run.leaves[i] = tensor, leaf
-        if i in wanted:
-            wanted.remove(i)
-            if not wanted:
-                raise _Enough
-        return leaf.clone() if i in plan.written else leaf
-
-    def on_lookup(
-        call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
-    ) -> Tensor:
-        i = plan.lookups.get(call)
-        if i is None:
-            return compute()
-        seen = run.leaves[i]
-        if seen is not None:
-            return seen.clone() if i in plan.written else seen
-        run.lookups[i] = Lookup(index, weight)
-        return keep(i, given[i] if i in given else compute())
-
-    def on_product(call: int, _name: str, _operands: list[Tensor], result: Tensor) -> Tensor:
-        i = plan.products.get(call)
-        return result if i is None else keep(i, given.get(i, result))
-
-    def on_module(name: str, call: int, output: Tensor, beside: Tensor | None = None) -> Tensor:
-        i = plan.modules[name].get(call)
-        if i is not None and beside is not None:
-            (run.inputs if name in plan.by_head else run.fields)[i] = beside
-        return output if i is None else keep(i, given.get(i, output))
-
+    given = given or {}
+    recorder = _Recorder(plan, given, cut=cut, until=until)
     known = {plan.components[i].place: t for i, t in given.items() if _is_skipped(plan, modules, i)}
     with (
         _skipping(modules, known),
         intercepted(
             modules,
-            on_lookup,
-            on_product,
-            on_module,
-            tables,
+            recorder.lookup,
+            recorder.product,
+            recorder.module,
+            tables or Tables(model),
             plan.field_pairs,
             direct=plan.direct,
             whole=whole,
@@ -139,9 +104,9 @@ def replay(
         ),
     ):
         try:
-            run.value = metric(model, batch)
+            recorder.run.value = metric(model, batch)
         except _Enough:
-            return run
+            return recorder.run
         except (RuntimeError, IndexError) as error:
             if is_memory_error(error):
                 raise
@@ -149,13 +114,66 @@ def replay(
                 f"{type(model).__name__} cannot be traced: its pass along the components fails "
                 f"({(str(error).splitlines() or ['no message'])[0]}). Choose another model."
             ) from error
+    _check_met(plan, recorder.run, model)
+    return recorder.run
+
+
+class _Recorder:
+    """What a pass does at every component: keep its tensor, cut it off, or put a given one in its place."""
+
+    def __init__(
+        self, plan: ComponentPlan, given: Mapping[int, Tensor], *, cut: bool, until: frozenset[int] | None
+    ) -> None:
+        n = len(plan.components)
+        self.run = Pass([None] * n, [None] * n)
+        self._plan, self._given, self._cut = plan, given, cut
+        self._wanted = set(until or ())
+
+    def lookup(
+        self, call: int, index: Tensor, weight: Tensor | InputRows, compute: Callable[[], Tensor]
+    ) -> Tensor:
+        i = self._plan.lookups.get(call)
+        if i is None:
+            return compute()
+        seen = self.run.leaves[i]
+        if seen is not None:
+            return self._handed(i, seen)
+        self.run.lookups[i] = Lookup(index, weight)
+        return self._keep(i, self._given[i] if i in self._given else compute())
+
+    def product(self, call: int, _name: str, _operands: list[Tensor], result: Tensor) -> Tensor:
+        i = self._plan.products.get(call)
+        return result if i is None else self._keep(i, self._given.get(i, result))
+
+    def module(self, name: str, call: int, output: Tensor, beside: Tensor | None = None) -> Tensor:
+        i = self._plan.modules[name].get(call)
+        if i is None:
+            return output
+        if beside is not None:
+            (self.run.inputs if name in self._plan.by_head else self.run.fields)[i] = beside
+        return self._keep(i, self._given.get(i, output))
+
+    def _keep(self, i: int, tensor: Tensor) -> Tensor:
+        leaf = tensor.detach().requires_grad_() if self._cut else tensor
+        self.run.before[i], self.run.leaves[i] = tensor, leaf
+        if i in self._wanted:
+            self._wanted.remove(i)
+            if not self._wanted:
+                raise _Enough
+        return self._handed(i, leaf)
+
+    def _handed(self, i: int, leaf: Tensor) -> Tensor:
+        """The leaf, or a copy where the model writes into it."""
+        return leaf.clone() if i in self._plan.written else leaf
+
+
+def _check_met(plan: ComponentPlan, run: Pass, model: nn.Module) -> None:
     missing = [c.name for c, leaf in zip(plan.components, run.leaves, strict=True) if leaf is None]
     if missing:
         raise TraceError(
             f"The forward pass of {type(model).__name__} took another way than the traced one and never met "
             f"'{missing[0]}'. Models whose computation depends on the sample cannot be attributed."
         )
-    return run
 
 
 def _is_skipped(plan: ComponentPlan, modules: Mapping[str, nn.Module], i: int) -> bool:
