@@ -136,7 +136,7 @@ def _end(code: int | None) -> str:
 
 
 def _end_with_parent() -> None:
-    """End where the process that gives the tasks has ended, however that was: its next run does them again."""
+    """End with the process that gives the tasks, however it ended: its next run does them again."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()
