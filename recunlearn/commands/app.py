@@ -18,7 +18,7 @@ import typer
 from recunlearn import __version__
 from recunlearn.foundation.errors import RecunlearnError, is_memory_error, near_miss
 
-OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE = 0, 1, 2, 130, 141
+OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
 
 
 def build() -> typer.Typer:
@@ -43,7 +43,7 @@ def run(args: Sequence[str]) -> int:
     """Run one command line and return its exit code.
 
     Results go to stdout; errors go to stderr as one line ``error: ...``. Codes: 0 done, 1 failure, 2 usage,
-    130 Ctrl-C, 141 closed pipe.
+    130 Ctrl-C, 141 closed pipe, 143 `kill` in a training, which Lightning ends after the batch.
     """
     try:
         command = typer.main.get_command(build())
@@ -89,6 +89,9 @@ def _stopped(stop: KeyboardInterrupt | SystemExit) -> int:
     cause = stop.__context__ if isinstance(stop, SystemExit) else stop
     if isinstance(cause, BrokenPipeError):
         return BROKEN_PIPE
+    if type(stop).__name__ == "SIGTERMException":
+        print("Terminated. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)
+        return TERMINATED
     if isinstance(stop, SystemExit) and not isinstance(cause, KeyboardInterrupt):
         return stop.code if isinstance(stop.code, int) else FAILED
     print("Interrupted. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)

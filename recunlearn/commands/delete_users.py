@@ -55,7 +55,8 @@ def delete_users(
 ) -> None:
     """Delete users, with evidence: unlearn, verify, purge, and write a signed receipt for every request.
 
-    Without users and requests it goes on with what the ledger has open.
+    Without users and requests it goes on with what the ledger has open. Exit code 1 where a request failed
+    or was refused.
     """
     from recunlearn.deletion.ledger import Ledger
     from recunlearn.deletion.policy import check_method, read_policy
@@ -90,7 +91,7 @@ def delete_users(
         _print(plan.plain(), lambda console: draw_plan(console, plan), format_)
         return
     _print(outcome_data(done), lambda console: draw_outcome(console, done), format_)
-    if done.failed:
+    if done.failed or done.refused:
         raise typer.Exit(1)
 
 

@@ -38,7 +38,7 @@ def forget_sets(
 ) -> None:
     """Draw sets of easy, hard and random users that are alike in size and activity."""
     from recunlearn.commands.requested import read_users
-    from recunlearn.difficulty.forget_sets import STRATA, check_strata, own_set
+    from recunlearn.difficulty.forget_sets import STRATA, check_fraction, check_strata, own_set
     from recunlearn.difficulty.forget_sets import forget_sets as drawn
     from recunlearn.foundation.errors import UsageError
     from recunlearn.studies.forget_sets import check_listed, export_sets
@@ -46,6 +46,7 @@ def forget_sets(
 
     names = tuple(s.strip() for s in strata.split(",") if s.strip()) if strata is not None else tuple(STRATA)
     check_strata(names)
+    check_fraction(fraction)
     if users is not None and strata is not None:
         raise UsageError("--strata cannot go with --users: an own list is a set already. Leave out one.")
     asked = read_users(users) if users is not None else None

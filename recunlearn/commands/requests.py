@@ -46,7 +46,7 @@ def show(
     keys: Keys = None,
 ) -> None:
     """Show one request and what happened to it."""
-    with _ledger(keys) as ledger:
+    with _ledger(keys, only_read=True) as ledger:
         row, events = ledger.row(reference), ledger.events(reference)
         problems = ledger.problems()
     data = {**row.plain(), "events": events, "ledger": problems or "intact"}
@@ -90,7 +90,7 @@ def export(
     typer.echo(f"{len(rows)} requests written to {out}")
 
 
-def _ledger(keys: Path | None) -> Any:
+def _ledger(keys: Path | None, *, only_read: bool = False) -> Any:
     from recunlearn.deletion.ledger import Ledger
     from recunlearn.deletion.signing import read_keys
     from recunlearn.foundation.errors import UsageError
@@ -98,7 +98,7 @@ def _ledger(keys: Path | None) -> Any:
     path = Ledger.default_path()
     if not path.is_file():
         raise UsageError(f"There is no ledger {path} yet: delete-users makes it with the first request.")
-    return Ledger(path, read_keys(keys))
+    return Ledger(path, read_keys(keys), only_read=only_read)
 
 
 def _rows(dataset: str | None, state: str | None, keys: Path | None) -> list[Any]:
@@ -107,7 +107,7 @@ def _rows(dataset: str | None, state: str | None, keys: Path | None) -> list[Any
 
     if state is not None and state not in STATES:
         raise UsageError(f"Unknown state {state!r}.{near_miss(state, STATES)} Allowed: {', '.join(STATES)}.")
-    with _ledger(keys) as ledger:
+    with _ledger(keys, only_read=True) as ledger:
         found: list[Any] = ledger.rows(dataset, state=state)
     return found
 

@@ -32,7 +32,7 @@ def forget_sets(
     run: TextRun,
 ) -> None:
     """Draw sets of easy, hard and random rows that are alike in size and length of their answers."""
-    from recunlearn.difficulty.forget_sets import check_strata
+    from recunlearn.difficulty.forget_sets import check_fraction, check_strata
     from recunlearn.difficulty.forget_sets import forget_sets as drawn
     from recunlearn.foundation.errors import UsageError
     from recunlearn.studies.columns import OF_ENTITY
@@ -41,6 +41,7 @@ def forget_sets(
 
     names = tuple(s.strip() for s in strata.split(",") if s.strip())
     check_strata(names)
+    check_fraction(fraction)
     if out is None:
         raise UsageError("--out is missing. Name the folder that the sets are written into.")
     check_folder(out)

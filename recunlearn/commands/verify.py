@@ -36,6 +36,6 @@ def verify(
         found = check(receipt, read_public(own), checkpoint=checkpoint)
     else:
         ring = read_keys(keys)
-        with Ledger(path, ring) as ledger:
+        with Ledger(path, ring, only_read=True) as ledger:
             found = check(receipt, ring.public, ledger=ledger, checkpoint=checkpoint)
     typer.echo(found.sentence)

@@ -66,8 +66,7 @@ def connect(path: Path, keys: KeyRing) -> sqlite3.Connection:
         except (FileExistsError, IsADirectoryError):
             raise _no_ledger(path) from None
     with explained(path):
-        base = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
-        base.row_factory = sqlite3.Row
+        base = _open(path)
         try:
             _prepare(base, path, keys)
         except BaseException:
@@ -76,31 +75,98 @@ def connect(path: Path, keys: KeyRing) -> sqlite3.Connection:
     return base
 
 
+def connect_to_read(path: Path, keys: KeyRing) -> sqlite3.Connection:
+    """Open the file without writing a byte, wherever it lies and whoever owns it.
+
+    Raises:
+        RecunlearnError: as :func:`connect`, or changes in the log beside it that cannot be read.
+    """
+    with explained(path):
+        base = _opened_to_read(path)
+        try:
+            _check(base, path, keys)
+        except BaseException:
+            base.close()
+            raise
+    return base
+
+
+def _opened_to_read(path: Path) -> sqlite3.Connection:
+    if not os.access(path, os.R_OK):
+        raise RecunlearnError(f"The ledger {path} cannot be read. Check its permissions.")
+    # Any other way to open it would leave files of SQLite's beside it, whose owner might be a stranger.
+    how = "immutable=1" if is_whole(path) else "mode=ro"
+    base = _open(f"{path.absolute().as_uri()}?{how}", uri=True)
+    try:
+        base.execute("SELECT name FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError as error:
+        base.close()
+        if error.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
+            raise
+        raise RecunlearnError(
+            f"The last changes of the ledger lie in {_log(path)}, which is read only where files can be "
+            "written. Copy both files into a folder of your own."
+        ) from None
+    return base
+
+
+def is_whole(path: Path) -> bool:
+    """Whether everything is in the file itself, and nothing in the write-ahead log beside it."""
+    return not _log(path).exists() or not _log(path).stat().st_size
+
+
+def stamp(path: Path) -> tuple[int, int]:
+    """Time and size of the file, which another process changes by writing."""
+    found = path.stat()
+    return found.st_mtime_ns, found.st_size
+
+
+def _log(path: Path) -> Path:
+    return path.with_name(f"{path.name}-wal")
+
+
+def _open(name: Path | str, *, uri: bool = False) -> sqlite3.Connection:
+    base = sqlite3.connect(name, timeout=WAIT_SECONDS, isolation_level=None, uri=uri)
+    base.row_factory = sqlite3.Row
+    return base
+
+
 def _prepare(base: sqlite3.Connection, path: Path, keys: KeyRing) -> None:
     base.execute(f"PRAGMA busy_timeout = {int(WAIT_SECONDS * 1000)}")
+    _check_version(base, path)
+    base.execute("PRAGMA journal_mode = WAL")
+    # A request counts as received or closed only once it is on the disk.
+    base.execute("PRAGMA synchronous = FULL")
+    base.execute("PRAGMA secure_delete = ON")
+    with transaction(base, path):
+        if base.execute("PRAGMA user_version").fetchone()[0] == 0:
+            _create(base, path, keys.keyed_hash("ledger"))
+    _check(base, path, keys)
+    scrub(base)
+
+
+def _check_version(base: sqlite3.Connection, path: Path) -> None:
     version = base.execute("PRAGMA user_version").fetchone()[0]
     if version > VERSION:
         raise RecunlearnError(
             f"The ledger {path} was written by a newer version (schema {version}, here {VERSION}). Update "
             "recunlearn; nothing was changed."
         )
-    base.execute("PRAGMA journal_mode = WAL")
-    # A request counts as received or closed only once it is on the disk.
-    base.execute("PRAGMA synchronous = FULL")
-    base.execute("PRAGMA secure_delete = ON")
-    mark = keys.keyed_hash("ledger")
-    with transaction(base, path):
-        if base.execute("PRAGMA user_version").fetchone()[0] == 0:
-            _create(base, path, mark)
-    found = base.execute("SELECT value FROM meta WHERE name = 'keys'").fetchone()
-    if base.execute("PRAGMA application_id").fetchone()[0] != APPLICATION or found is None:
+
+
+def _check(base: sqlite3.Connection, path: Path, keys: KeyRing) -> None:
+    """Refuse what is no ledger of ours, of a newer version, or of other keys."""
+    _check_version(base, path)
+    if base.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise _no_ledger(path)
-    if found["value"] != mark:
+    found = base.execute("SELECT value FROM meta WHERE name = 'keys'").fetchone()
+    if found is None:
+        raise _no_ledger(path)
+    if found["value"] != keys.keyed_hash("ledger"):
         raise RecunlearnError(
             f"The ledger {path} was written with other keys. Name their folder with --keys, or restore them "
             "from a backup."
         )
-    scrub(base)
 
 
 def _create(base: sqlite3.Connection, path: Path, mark: str) -> None:

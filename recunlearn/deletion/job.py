@@ -53,6 +53,7 @@ class Outcome:
         jobs: that were closed, in order.
         receipts: files of all requests of these jobs.
         failed: jobs that no method was accepted for -> why.
+        refused: requests that were not carried out, now or in an earlier run -> why.
         notes: what an operator should know.
     """
 
@@ -61,6 +62,7 @@ class Outcome:
     jobs: list[Job] = field(default_factory=list)
     receipts: list[Path] = field(default_factory=list)
     failed: dict[str, str] = field(default_factory=dict)
+    refused: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
 
@@ -101,6 +103,7 @@ def delete_users(
                 standing = standing_model(ledger, settings, checkpoint)
                 settings, checkpoint = standing.keys.settings, None
                 _carry_out(*_begin(ledger, standing, fine, orders), ledger, orders, outcome)
+        _remember([ledger.row(r.reference) for r in requests], outcome)
         return outcome
 
 
@@ -137,8 +140,24 @@ def _still_there(rows: Sequence[Row], ledger: Ledger, outcome: Outcome) -> list[
     for group, reason in ((gone, "deleted already"), (unknown, "not in the data")):
         for request in group:
             ledger.refuse(request.reference, reason)
-            outcome.notes.append(f"{request.reference} was refused: {reason}.")
+            _refused(request.reference, reason, outcome)
     return fine
+
+
+def _refused(reference: str, reason: str, outcome: Outcome) -> None:
+    outcome.refused[reference] = reason
+    outcome.notes.append(f"{reference} was refused: {reason}.")
+
+
+def _remember(asked: Sequence[Row], outcome: Outcome) -> None:
+    """Tell of requests that an earlier run did not carry out: asking again does not."""
+    for row in asked:
+        if row.reference in outcome.refused or row.job in outcome.failed:
+            continue
+        if row.state == states.REFUSED:
+            _refused(row.reference, row.reason, outcome)
+        elif row.state == states.FAILED:
+            outcome.failed[row.job] = f"{row.reason} Put it back with: requests retry {row.reference}"
 
 
 def _begin(ledger: Ledger, standing: Standing, requests: list[Request], orders: Orders) -> tuple[Job, Work]:

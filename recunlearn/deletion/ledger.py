@@ -25,14 +25,16 @@ class Ledger:
     Args:
         path: of the file; made where it is missing.
         keys: of keyed hashes and of the chain.
+        only_read: open the file without writing: a copy on a medium or of an owner that forbids it will do.
 
     Raises:
         RecunlearnError: written by a newer version, with other keys, or no ledger.
     """
 
-    def __init__(self, path: Path, keys: KeyRing) -> None:
+    def __init__(self, path: Path, keys: KeyRing, *, only_read: bool = False) -> None:
         self.path, self.keys = path, keys
-        self._base = database.connect(path, keys)
+        self._base = (database.connect_to_read if only_read else database.connect)(path, keys)
+        self._stamp = database.stamp(path) if only_read and database.is_whole(path) else None
         self._chain = Chain(self._base, keys)
 
     @staticmethod
@@ -47,6 +49,10 @@ class Ledger:
     def __exit__(self, *raised: object) -> None:
         """Close the file; what SQLite could not do is said in one sentence."""
         self._base.close()
+        if self._stamp is not None and self._stamp != database.stamp(self.path):
+            raise RecunlearnError(
+                f"The ledger {self.path} was written while it was read. Run the command again."
+            )
         for error in raised:
             if isinstance(error, sqlite3.Error):
                 with database.explained(self.path):

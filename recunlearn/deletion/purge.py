@@ -28,6 +28,7 @@ from recunlearn.deletion.rewriting import (
 from recunlearn.foundation import paths
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError
 from recunlearn.foundation.store import content_hash, explain_os_errors, read_json, write_json
+from recunlearn.studies.keys import read_checkpoint
 
 ELSEWHERE = (
     "folders that were named with --out: score tables, forget sets, benchmarks, pictures, models",
@@ -118,6 +119,7 @@ def outside(dataset: str) -> tuple[str, ...]:
 
 def _check_kept(keep: Sequence[Path], users: set[str]) -> None:
     for folder in keep:
+        read_checkpoint(Path(folder))
         if _in_id_map(Path(folder), users):
             raise CheckpointError(
                 f"The model in {folder} still has a user to purge in its id map, so it cannot be kept. "

@@ -40,6 +40,16 @@ TRIES = 20
 """Lots tried with each part."""
 
 
+def check_fraction(fraction: float) -> None:
+    """Refuse a share that no data can have, before anything is scored.
+
+    Raises:
+        UsageError: not between 0 and 1.
+    """
+    if not 0 < fraction < 1:
+        raise UsageError(f"The fraction must lie between 0 and 1, but got {fraction:g}.")
+
+
 @dataclass(frozen=True)
 class Candidates:
     """Users that sets are drawn from, in columns ``[n]``.
@@ -70,8 +80,7 @@ class Candidates:
         """
         everyone = int((self.n_interactions > 0).sum())
         free, who = int(self.eligible().sum()), self.words.entities
-        if not 0 < fraction < 1:
-            raise UsageError(f"The fraction must lie between 0 and 1, but got {fraction:g}.")
+        check_fraction(fraction)
         if free < 2:
             raise UsageError(
                 f"Only {free} of {len(self.entities)} {who} have training {self.words.samples} and a score "

@@ -158,6 +158,12 @@ def seal_holds(folder: Path) -> bool:
         return False
 
 
+def is_only_sealed(folder: Path) -> bool:
+    """Tell whether ``folder`` holds the files that :func:`write_seal` found, unchanged, and nothing else."""
+    there = sorted(p.name for p in folder.iterdir() if p.name != _SEAL)
+    return (folder / _SEAL).is_file() and seal_holds(folder) and there == sorted(read_json(folder / _SEAL))
+
+
 @contextmanager
 def explain_os_errors(path: Path) -> Iterator[None]:
     """Turn a full disk or a forbidden folder into one sentence."""

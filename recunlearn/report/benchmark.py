@@ -26,7 +26,7 @@ TABLE, REPORT, FIGURES = "table.md", "report.html", "figures"
 
 def told_of(plan: Plan, results: Sequence[Mapping[str, Any]], command: str) -> tuple[Told, pd.DataFrame]:
     """What the report tells, and the tidy table that it is read from."""
-    frame = tidy(results, plan.settings.dataset)
+    frame = tidy(results, plan.settings.dataset, plan.words.entities)
     facts = {"command": command, **_facts(plan, results)}
     told = Told(
         summary(frame, own_kinds(results)),

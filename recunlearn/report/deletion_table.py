@@ -17,6 +17,7 @@ def outcome_data(done: Any) -> dict[str, Any]:
         "jobs": [_job_data(job) for job in done.jobs],
         "receipts": [str(file) for file in done.receipts],
         "failed": done.failed,
+        "refused": done.refused,
         "notes": done.notes,
         "stream": stream(done.jobs),
     }

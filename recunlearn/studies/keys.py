@@ -12,7 +12,7 @@ from recunlearn.foundation.settings import ScoreSettings
 from recunlearn.foundation.store import content_hash, read_json
 from recunlearn.subjects.recbole.names import family_of
 from recunlearn.subjects.recbole.parameters import model_key
-from recunlearn.subjects.recbole.same_data import check_same_data
+from recunlearn.subjects.recbole.same_data import check_same_data, check_weights
 
 FORMAT = 2
 """Raised when the same settings would no longer make the same circuits and outcomes."""
@@ -48,15 +48,16 @@ class Keys:
 
 
 def keys_for(settings: ScoreSettings, checkpoint: Path | None = None) -> Keys:
-    """Find the folders of a run; reads one manifest at most and imports no torch.
+    """Find the folders of a run; reads one manifest and its weights' bytes at most and imports no torch.
 
     Raises:
         UsageError: unknown data set, model or parameter.
-        CheckpointError: ``checkpoint`` is no trained model.
+        CheckpointError: ``checkpoint`` is no trained model, or its weights were altered.
     """
     if checkpoint is not None:
         manifest = read_checkpoint(checkpoint)
         check_same_data(checkpoint, manifest, settings.dataset, data_hash(settings.dataset))
+        check_weights(Path(checkpoint), manifest)
         settings = settings.model_copy(update={k: manifest[k] for k in ("model", "min_rating")})
         identity: Any = [manifest["weights_hash"], manifest["data_hash"]]
         folder = Path(checkpoint)

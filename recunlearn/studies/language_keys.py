@@ -9,7 +9,7 @@ from recunlearn.foundation.errors import CheckpointError, RecunlearnError, Usage
 from recunlearn.foundation.store import content_hash
 from recunlearn.studies.keys import Keys, stage_folders
 from recunlearn.subjects.tofu.data import read_rows
-from recunlearn.subjects.tofu.manifest import MANIFEST, read_manifest
+from recunlearn.subjects.tofu.manifest import MANIFEST, check_weights, read_manifest
 from recunlearn.subjects.tofu.settings import LanguageSettings
 
 FORMAT = 2
@@ -38,7 +38,7 @@ def language_keys(
         online: whether missing data and models may be fetched.
 
     Raises:
-        RecunlearnError: rows that cannot be read, no checkpoint, or no extra ``llm``.
+        RecunlearnError: rows that cannot be read, no checkpoint, altered weights, or no extra ``llm``.
         UsageError: ``into`` holds anything but this model.
     """
     rows = read_rows(settings.files, place, per_author=settings.rows_per_author, fetch=online)
@@ -49,7 +49,9 @@ def language_keys(
             _check_free(folder, settings, rows.hash)
     else:
         folder = Path(checkpoint)
-        identity = [rows.hash, read_manifest(folder)["weights_hash"]]
+        manifest = read_manifest(folder)
+        check_weights(folder, manifest)
+        identity = [rows.hash, manifest["weights_hash"]]
     by = [identity, settings.entity, rows.authors if settings.entity == "author" else rows.ids]
     stages = stage_folders(settings, [*by, settings.text.model_dump()])
     return Keys(settings, folder, *stages, source="language", place=Path(place), online=online)

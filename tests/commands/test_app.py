@@ -183,6 +183,14 @@ def test_another_os_error_stays_unexpected(run_raising):
     assert "Unexpected OSError" in result.err
 
 
+def test_kill_in_a_training(run_raising):
+    from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+    result = run_raising(SIGTERMException())
+    assert result.code == 143
+    assert result.err == "Terminated. Nothing was half-written; the same command goes on where it can.\n"
+
+
 def exit_inside_ctrl_c():
     """Return the SystemExit that Lightning raises from its handler of Ctrl-C."""
     try:

@@ -118,6 +118,43 @@ def test_what_is_served_afterwards_is_the_last_job_s_model(delete, trained, run_
     assert "Traceback" not in refused.err
 
 
+def test_a_refused_request_has_an_exit_code_each_time(delete, trained):
+    assert delete(requests=f"user_id,reference\n{trained.users[0]},R-1\n").code == 0
+    for _ in range(2):
+        refused = delete(
+            "--format",
+            "json",
+            requests=f"user_id,reference\n{trained.users[0]},R-1\n{trained.users[0]},R-2\n",
+        )
+        assert refused.code == 1
+        assert json.loads(refused.out)["refused"] == {"R-2": "deleted already"}
+
+
+def test_a_failed_request_is_not_called_closed(delete, trained, run_cli, tmp_path):
+    strict = '[plan]\nescalation = ["SimNPO"]\n[limits]\nshare_left = 0\nover_forgotten = 0\n'
+    lenient = (trained.folder / "policy.toml").read_text()
+    text = f"user_id,reference\n{trained.users[0]},R-1\n"
+    try:
+        (trained.folder / "policy.toml").write_text(strict + lenient[lenient.index("[measure]") :])
+        assert delete(requests=text).code == 1
+    finally:
+        (trained.folder / "policy.toml").write_text(lenient)
+    options = (
+        "--config",
+        trained.folder / "run.toml",
+        "--policy",
+        trained.folder / "policy.toml",
+        "--no-pth",
+    )
+    asked = ("delete-users", "--requests", tmp_path / "requests.csv", *options, "--method", "SimNPO")
+    again = run_cli(*asked)
+    assert again.code == 1
+    assert "every request is closed" not in again.out
+    assert "requests retry R-1" in " ".join(again.out.split())
+    assert run_cli("requests", "retry", "R-1").code == 0
+    assert run_cli(*asked).code == 0
+
+
 def test_a_tampered_receipt_has_an_exit_code(delete, trained, run_cli, home):
     assert delete(trained.users[0]).code == 0
     (file,) = (home / "receipts").glob("*.json")
@@ -125,6 +162,25 @@ def test_a_tampered_receipt_has_an_exit_code(delete, trained, run_cli, home):
     found = run_cli("verify", file)
     assert found.code == 3
     assert found.err.startswith("error: TAMPERED")
+
+
+def test_a_receipt_is_verified_beside_a_ledger_that_cannot_be_written(
+    delete, trained, run_cli, home, monkeypatch
+):
+    assert delete(trained.users[0]).code == 0
+    (file,) = (home / "receipts").glob("*.json")
+    ledger = home / "ledger" / "ledger.sqlite"
+    before = ledger.read_bytes(), sorted(p.name for p in ledger.parent.iterdir())
+
+    def refuse(*_):
+        raise AssertionError("opened for writing")
+
+    monkeypatch.setattr("recunlearn.deletion.database.connect", refuse)
+    found = run_cli("verify", file)
+    assert (found.code, "chain intact" in found.out) == (0, True), found.err
+    assert run_cli("requests", "list").code == 0
+    assert run_cli("requests", "show", file.stem).code == 0
+    assert (ledger.read_bytes(), sorted(p.name for p in ledger.parent.iterdir())) == before
 
 
 def wrong(trained):

@@ -223,3 +223,11 @@ def test_sets_of_a_run_and_of_its_exported_table_are_the_same(tmp_path, run_cli)
     assert first == second
     assert {s["probed"] for s in first["sets"]} != {None}
     assert {s["anchors"] for s in first["sets"]} == {0}
+
+
+@pytest.mark.parametrize("fraction", ["0", "2", "nan"])
+@pytest.mark.parametrize("command", [("forget-sets",), ("tofu", "forget-sets", "--model", "any")])
+def test_an_impossible_fraction_is_refused_before_anything_is_scored(run_cli, tmp_path, command, fraction):
+    done = run_cli(*command, "--out", tmp_path / "sets", "--fraction", fraction)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == f"error: The fraction must lie between 0 and 1, but got {fraction}.\n"

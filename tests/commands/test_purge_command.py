@@ -86,6 +86,15 @@ def test_usage(shop, run_cli, options, sentence):
     assert sentence in done.err
 
 
+def test_a_model_to_keep_must_be_one(shop, run_cli):
+    done = run_cli("purge", "--users", shop / "users.csv", "--dataset", "shop", "--keep", shop / "nowhere")
+    assert done.code == 1
+    assert "nowhere is no trained model" in done.err
+    from recunlearn.data.catalogue import load_interactions
+
+    assert CANARY in load_interactions("shop").users
+
+
 def test_an_unknown_user_and_missing_keys(shop, home, run_cli):
     (shop / "users.csv").write_text("user_id\nnobody\n")
     done = run_cli("purge", "--users", shop / "users.csv", "--dataset", "shop")

@@ -195,6 +195,20 @@ def test_a_checkpoint_is_scored_without_training(cut, score, tmp_path):
     assert f"results/cut-{folder.name}" in unnamed.out.replace("\n", "").replace(" ", "")
 
 
+def test_an_altered_copy_does_not_read_the_scores_of_the_original(cut, score, tmp_path):
+    folder = next(p for p in (cut / "home" / "models").iterdir() if (p / "manifest.json").is_file())
+    shutil.copytree(folder, tmp_path / "copy")
+    assert score("--checkpoint", tmp_path / "copy", "--out", tmp_path / "o").code == 0
+    weights = tmp_path / "copy" / "weights.safetensors"
+    content = weights.read_bytes()
+    weights.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+    altered = score("--checkpoint", tmp_path / "copy", "--out", tmp_path / "o")
+    assert altered.code == 1
+    assert "weights.safetensors is truncated or was altered" in altered.err
+    weights.unlink()
+    assert "weights.safetensors is missing" in score("--checkpoint", tmp_path / "copy").err
+
+
 def test_unknown_users_are_refused_or_skipped(cut, score, tmp_path):
     (tmp_path / "users.txt").write_text("9999\n196\n")
     refused = score("--users", tmp_path / "users.txt", "--out", tmp_path / "o")

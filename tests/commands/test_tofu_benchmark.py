@@ -83,6 +83,7 @@ def test_benchmark_goes_on_where_it_stopped(place, run_cli):
     for metric in ("residual/jsd/forget", "forget_quality/unlearned", "extraction_strength/unlearned"):
         assert len(by.xs(metric, level="metric")) == 6
     assert by["SimNPO", "easy", "forget_users"] == 4
+    assert set(frame["unit"][frame["metric"] == "forget_users"]) == {"rows"}
     results = [json.loads(p.read_text()) for p in (place / "out" / "cells").glob("*.json")]
     assert len(results) == 6
     assert all("real_authors" in r["reasons"]["model_utility"] for r in results)

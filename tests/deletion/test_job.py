@@ -118,6 +118,9 @@ def test_a_user_in_two_requests_is_deleted_once(shop, run):
     late = run(Request("R-4", shop.users[0]))
     assert late.jobs == []
     assert late.notes == ["R-4 was refused: deleted already."]
+    assert late.refused == {"R-4": "deleted already"}
+    again = run(Request("R-4", shop.users[0]), Request("R-1", shop.users[0]))
+    assert (again.refused, again.known) == (late.refused, 2)
     with Ledger(Ledger.default_path(), shop.keys) as ledger:
         assert (ledger.row("R-4").state, ledger.row("R-4").request) == ("refused", None)
 

@@ -3,17 +3,20 @@
 import multiprocessing
 import os
 import re
+import shutil
 import signal
 import sqlite3
 import stat
-from contextlib import closing
+import tempfile
+from contextlib import closing, contextmanager
+from pathlib import Path
 
 import pytest
 
 from recunlearn.deletion import states
 from recunlearn.deletion.ledger import Ledger
 from recunlearn.deletion.request import Request
-from recunlearn.deletion.signing import make_keys, read_keys
+from recunlearn.deletion.signing import KeyRing, make_keys, read_keys
 from recunlearn.foundation.errors import RecunlearnError, UsageError
 
 SECRET = "canary-7f3a91c2"
@@ -28,6 +31,75 @@ def finish(ledger, *references, dataset="shop"):
     for reference in references:
         ledger.close(reference, f"receipt of {reference}")
     ledger.finish(job, {"n": len(references)})
+
+
+@contextmanager
+def read_only_copy(ledger):
+    """The ledger's file in a folder that this process may not write, whoever runs it."""
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    owner = os.geteuid()
+    try:
+        shutil.copy(ledger.path, folder)
+        (folder / ledger.path.name).chmod(0o444)
+        folder.chmod(0o555)
+        if owner == 0:
+            os.seteuid(65534)
+        yield folder / ledger.path.name
+    finally:
+        os.seteuid(owner)
+        folder.chmod(0o755)
+        shutil.rmtree(folder)
+
+
+def test_a_copy_that_cannot_be_written_is_read(ledger):
+    ledger.receive("shop", [Request("R-1", SECRET)])
+    finish(ledger, "R-1")
+    with read_only_copy(ledger) as path:
+        with pytest.raises(RecunlearnError, match="cannot be written"):
+            Ledger(path, ledger.keys)
+        with Ledger(path, ledger.keys, only_read=True) as copy:
+            assert copy.problems() == []
+            assert list(copy.receipts("shop").values()) == ["R-1"]
+        with pytest.raises(RecunlearnError, match="other keys"):
+            Ledger(path, other_keys(ledger), only_read=True)
+
+
+def other_keys(ledger):
+    return KeyRing(ledger.keys.signing, b"x" * 32)
+
+
+def test_changes_in_a_log_that_cannot_be_read_are_not_passed_over(ledger):
+    ledger.receive("shop", [Request("R-1", SECRET)])
+    with read_only_copy(ledger) as path:
+        os.seteuid(os.getuid())
+        path.parent.chmod(0o755)
+        (path.parent / f"{path.name}-wal").write_bytes(b"x" * 4096)
+        path.parent.chmod(0o555)
+        if os.getuid() == 0:
+            os.seteuid(65534)
+        with pytest.raises(RecunlearnError, match=r"The last changes of the ledger lie in .*-wal"):
+            Ledger(path, ledger.keys, only_read=True)
+
+
+def test_what_another_process_has_just_written_is_read_and_nothing_is_changed(ledger):
+    ledger.receive("shop", [Request("R-1", SECRET)])
+    with Ledger(ledger.path, ledger.keys, only_read=True) as reader:
+        ledger.receive("shop", [Request("R-2", SECRET)])
+        assert [r.reference for r in reader.rows("shop")] == ["R-1", "R-2"]
+        with pytest.raises(RecunlearnError, match="cannot be written"):
+            reader.receive("shop", [Request("R-3", SECRET)])
+
+
+def test_a_ledger_that_was_written_meanwhile_is_not_judged(ledger, tmp_path):
+    ledger.receive("shop", [Request("R-1", SECRET)])
+    finish(ledger, "R-1")
+    shutil.copy(ledger.path, tmp_path / "copy.sqlite")
+    with (
+        pytest.raises(RecunlearnError, match="was written while it was read"),
+        Ledger(tmp_path / "copy.sqlite", ledger.keys, only_read=True),
+        Ledger(tmp_path / "copy.sqlite", ledger.keys) as writer,
+    ):
+        writer.receive("shop", [Request("R-2", SECRET)])
 
 
 def test_requests_are_entered_once(ledger):

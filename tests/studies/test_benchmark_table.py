@@ -37,6 +37,13 @@ def test_contrasts_by_hand():
     assert hard.clipped == pytest.approx(8.5)  # 90 less the mean of 80, 81, 82, 83
 
 
+def test_counts_are_of_those_who_are_forgotten():
+    made = [result("NPO", "random", 0, 0, 60.0, forget_users=4)]
+    for entities in ("users", "rows"):
+        units = tidy(made, "toy", entities).set_index("metric")["unit"]
+        assert units["forget_users"] == entities
+
+
 def test_pairs_need_both_sides():
     made = [r for r in results() if not (r["cell"]["set"] == "random" and r["cell"]["draw"] == 1)]
     assert {c.pairs for c in contrasts(tidy(made, "toy"))} == {2}

@@ -130,6 +130,31 @@ def test_what_is_refused(exported, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_nothing_but_an_earlier_export_is_replaced(tmp_path):
+    write_data_set(imported(small_data()), paths.data_sets() / "small")
+    make("BPR", tmp_path, load_interactions("small"), epochs=1)
+    target, data = tmp_path / "x.pth", tmp_path / "x-data" / "small"
+    data.mkdir(parents=True)
+    (data / "small.inter").write_text("mine")
+    with pytest.raises(UsageError, match=r"x-data, where more lies than an earlier export wrote"):
+        export_recbole(tmp_path / "BPR", target)
+    assert (data / "small.inter").read_text() == "mine"
+    assert not target.exists()
+    (data / "small.inter").unlink()
+    data.rmdir()
+    export_recbole(tmp_path / "BPR", target)
+    written = (data / "small.train.inter").read_bytes()
+    export_recbole(tmp_path / "BPR", target)
+    assert (data / "small.train.inter").read_bytes() == written
+    (data / "notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="name another file with --out"):
+        export_recbole(tmp_path / "BPR", target)
+    (tmp_path / "y.pth").mkdir()
+    with pytest.raises(UsageError, match=r"y\.pth is a folder"):
+        export_recbole(tmp_path / "BPR", tmp_path / "y.pth")
+    assert not (tmp_path / "y-data").exists()
+
+
 def test_ids_that_recbole_would_lose(tmp_path):
     data = small_data()
     users = data.users.copy()

@@ -3,6 +3,10 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -59,6 +63,49 @@ def test_a_task_that_always_dies_is_given_up(tmp_path, monkeypatch):
     monkeypatch.setattr(parallel, "TRIES", 1)
     with pytest.raises(RecunlearnError, match=r"ended 1 times over the same task .killed by SIGKILL"):
         parallel.run_tasks(fall, tmp_path, range(2), 2)
+
+
+def begin(folder, task):
+    """Say who does the task; it takes minutes, and Lightning has taken over SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: None)
+    (folder / f"{task}.txt").write_text(str(os.getpid()))
+    time.sleep(240)
+
+
+def begin_two(folder):
+    parallel.cores = lambda: 2
+    parallel.run_tasks(begin, folder, range(2), 2)
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_processes_end_with_the_one_that_began_them(tmp_path, sent):
+    command = (
+        "import signal, pathlib, test_parallel; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        f"test_parallel.begin_two(pathlib.Path({str(tmp_path)!r}))"
+    )
+    paths = [str(Path(__file__).parent), str(Path(parallel.__file__).parents[3])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    main = subprocess.Popen([sys.executable, "-c", command], env=environment, stderr=subprocess.DEVNULL)
+    files = [tmp_path / f"{n}.txt" for n in range(2)]
+    wait_for(lambda: all(f.exists() and f.read_text() for f in files), 120)
+    main.send_signal(sent)
+    assert main.wait(30) != 0
+    wait_for(lambda: not any(is_alive(int(f.read_text())) for f in files), 30)
+
+
+def wait_for(reached, seconds):
+    until = time.monotonic() + seconds
+    while not reached():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def is_alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 class Line:

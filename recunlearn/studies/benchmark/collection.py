@@ -24,8 +24,8 @@ COSTS = {
 }
 
 
-def unit_of(metric: str) -> str:
-    """Unit of a figure of :mod:`recunlearn.studies.evaluation`, or of a cost.
+def unit_of(metric: str, entities: str = "users") -> str:
+    """Unit of a figure of :mod:`recunlearn.studies.evaluation`, or of a cost; ``entities``: who is forgotten.
 
     >>> unit_of("ue"), unit_of("loss/original"), unit_of("ndcg@10/retain/unlearned"), unit_of("cost/seconds")
     ('points of 100', 'nats', 'share', 's')
@@ -38,16 +38,21 @@ def unit_of(metric: str) -> str:
     if head in NATS or (head in ("distance", "logloss") and "l2" not in metric and "top10" not in metric):
         return "nats"
     if head in COUNTS:
-        return "items" if head == "cold_items" else "users"
+        return "items" if head == "cold_items" else entities
     if head == "rank":
         return "rank"
     return "length" if head == "norm" else "ratio" if head == "residual" else "share"
 
 
-def tidy(results: Sequence[Mapping[str, Any]], dataset: str) -> pd.DataFrame:
+def tidy(results: Sequence[Mapping[str, Any]], dataset: str, entities: str = "users") -> pd.DataFrame:
     """One row a figure: columns :data:`COLUMNS`; a cell that a method was unable for has none."""
     rows = [
-        (c["model"], dataset, c["method"], c["set"], c["draw"], c["seed"], metric, value, unit_of(metric))
+        (
+            *(c["model"], dataset, c["method"], c["set"], c["draw"], c["seed"]),
+            metric,
+            value,
+            unit_of(metric, entities),
+        )
         for result in results
         if "figures" in result
         for c in [result["cell"]]

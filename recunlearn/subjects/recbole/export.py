@@ -14,7 +14,14 @@ import torch
 from recunlearn.data.catalogue import load_interactions
 from recunlearn.data.interactions import Interactions
 from recunlearn.foundation.errors import CheckpointError, RecunlearnError, UsageError
-from recunlearn.foundation.store import atomic_file, atomic_folder, read_json
+from recunlearn.foundation.store import (
+    atomic_file,
+    atomic_folder,
+    is_only_sealed,
+    read_json,
+    refuse_unwritable,
+    write_seal,
+)
 from recunlearn.subjects.recbole.as_written import SPLIT, bundle_as_written
 from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
 from recunlearn.subjects.recbole.compat import plain_config
@@ -44,17 +51,19 @@ def export_recbole(folder: Path, file: Path) -> None:
 
     Raises:
         CheckpointError: a damaged checkpoint, other data, or a model that cannot be renumbered.
-        UsageError: ``file`` has another ending.
+        UsageError: ``file`` has another ending, or what is in its place, or in the data's, would be lost.
     """
     folder, file = Path(folder), Path(file).absolute()
     if file.suffix != ".pth":
         raise UsageError(f"An export for RecBole is a .pth file, but got {file.name}. Name one.")
     if not (folder / MANIFEST).is_file():
         raise CheckpointError(f"{folder} is no trained model: {MANIFEST} is missing. Name its folder.")
+    beside = file.with_name(f"{file.stem}-data")
+    _check_free(file, beside)
     data = load_interactions(str(read_json(folder / MANIFEST).get("data")))
     subject = load_subject(folder, data, device="cpu")
     bundle, model = _as_numbered_by_recbole(subject, data)
-    name, beside = data.name, file.with_name(f"{file.stem}-data")
+    name = data.name
     _write_data(bundle, name, beside)
     config = plain_config(
         bundle.config,
@@ -75,6 +84,21 @@ def export_recbole(folder: Path, file: Path) -> None:
     }
     with atomic_file(file) as temporary:
         torch.save(state, temporary, pickle_protocol=4)
+
+
+def _check_free(file: Path, beside: Path) -> None:
+    """Refuse to replace anything but the data of an earlier export as it was written."""
+    if file.is_dir():
+        raise UsageError(
+            f"{file} is a folder, but an export for RecBole is a file. Name another one with --out."
+        )
+    refuse_unwritable(file)
+    inside = list(beside.iterdir()) if beside.is_dir() else [beside] * beside.exists()
+    if not all(p.is_dir() and is_only_sealed(p) for p in inside):
+        raise UsageError(
+            f"The data of the export would go to {beside}, where more lies than an earlier export wrote. "
+            "It is not replaced: name another file with --out, or move it away."
+        )
 
 
 def _as_numbered_by_recbole(subject: RecBoleSubject, data: Interactions) -> tuple[Bundle, Any]:
@@ -127,6 +151,7 @@ def _write_data(bundle: Bundle, name: str, folder: Path) -> None:
         (temporary / name).mkdir()
         for file, table in pieces.items():
             _write(table, types, temporary / name / file)
+        write_seal(temporary / name)
 
 
 def _with_ranks(inter: pd.DataFrame, tables: Tables) -> pd.DataFrame:

@@ -29,7 +29,13 @@ from recunlearn.subjects.recbole.bundle import STORED, Bundle, make_bundle
 from recunlearn.subjects.recbole.evaluation import evaluate, popularity
 from recunlearn.subjects.recbole.parameters import FORMAT, epochs_of
 from recunlearn.subjects.recbole.resume import discard
-from recunlearn.subjects.recbole.same_data import check_same_data
+from recunlearn.subjects.recbole.same_data import (
+    MANIFEST,
+    WEIGHTS,
+    again,
+    check_same_data,
+    check_weights,
+)
 from recunlearn.subjects.recbole.subject import RecBoleSubject
 from recunlearn.subjects.recbole.training import fit, prepare
 from recunlearn.subjects.recbole.vectors import bundle_of
@@ -40,7 +46,7 @@ _KINDS: dict[str, type] = {
     **dict.fromkeys(("params", "metrics", "popularity_metrics"), dict),
 }
 _IMPORTED_KINDS = {"recbole_settings": dict, "imported": dict}
-WEIGHTS, MANIFEST, ID_MAP = "weights.safetensors", "manifest.json", "idmap.json"
+ID_MAP = "idmap.json"
 SPLIT_FILE = "split.safetensors"
 """Parts of the rows, where they are kept and not drawn."""
 
@@ -155,7 +161,7 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
     except RuntimeError as error:
         raise CheckpointError(
             f"The weights in {folder / WEIGHTS} do not fit the model {manifest['model']}: "
-            f"{str(error).splitlines()[-1].strip()} {_again(folder)}"
+            f"{str(error).splitlines()[-1].strip()} {again(folder)}"
         ) from None
     return RecBoleSubject(
         bundle,
@@ -170,25 +176,23 @@ def load_subject(folder: Path, interactions: Interactions, *, device: str = "aut
 def _manifest(folder: Path) -> dict[str, Any]:
     for name in (MANIFEST, WEIGHTS, ID_MAP):
         if not (folder / name).is_file():
-            raise CheckpointError(f"{folder} is not a complete model: {name} is missing. {_again(folder)}")
+            raise CheckpointError(f"{folder} is not a complete model: {name} is missing. {again(folder)}")
     try:
         manifest = read_json(folder / MANIFEST)
     except RecunlearnError as error:
         raise CheckpointError(str(error)) from None
     if not isinstance(manifest, dict) or manifest.get("kind") != "recbole":
-        raise CheckpointError(
-            f"{folder / MANIFEST} does not describe a trained recommender. {_again(folder)}"
-        )
+        raise CheckpointError(f"{folder / MANIFEST} does not describe a trained recommender. {again(folder)}")
     if manifest.get("format") != FORMAT:
         raise CheckpointError(
             f"The model in {folder} was written by another version (format {manifest.get('format')!r}, here "
-            f"{FORMAT}). {_again(folder)}"
+            f"{FORMAT}). {again(folder)}"
         )
     kinds = {**_KINDS, **(_IMPORTED_KINDS if _is_imported(manifest) else {})}
     wrong = [k for k, kind in kinds.items() if not isinstance(manifest.get(k), kind)]
     wrong += [k for k in ("metrics", "popularity_metrics") if k not in wrong and not _is_figures(manifest[k])]
     if wrong:
-        raise CheckpointError(f"{folder / MANIFEST} has no usable {' and '.join(wrong)}. {_again(folder)}")
+        raise CheckpointError(f"{folder / MANIFEST} has no usable {' and '.join(wrong)}. {again(folder)}")
     return manifest
 
 
@@ -197,20 +201,12 @@ def _is_figures(metrics: Mapping[str, Any]) -> bool:
     return all(isinstance(p, dict) and all(isinstance(v, int | float) for v in p.values()) for p in phases)
 
 
-def _again(folder: Path) -> str:
-    return f"Delete the folder {folder} and run the command that made it again."
-
-
 def _weights(folder: Path, manifest: Mapping[str, Any]) -> dict[str, torch.Tensor]:
-    if file_hash(folder / WEIGHTS) != manifest["weights_hash"]:
-        raise CheckpointError(
-            f"{folder / WEIGHTS} is truncated or was altered: its hash is not the one in {MANIFEST}. "
-            f"{_again(folder)}"
-        )
+    check_weights(folder, manifest)
     try:
         return load_file(folder / WEIGHTS)
     except SafetensorError as error:
-        raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). {_again(folder)}") from None
+        raise CheckpointError(f"{folder / WEIGHTS} is damaged ({error}). {again(folder)}") from None
 
 
 def _bundle(folder: Path, interactions: Interactions, manifest: Mapping[str, Any], device: str) -> Bundle:
@@ -232,7 +228,7 @@ def _numbers(folder: Path, manifest: Mapping[str, Any]) -> dict[str, list[str]]:
             raise ValueError
         return {"user_id": stored["users"], "item_id": stored["items"], **stored["features"]}
     except (RecunlearnError, KeyError, TypeError, ValueError):
-        raise CheckpointError(f"{folder / ID_MAP} is damaged. {_again(folder)}") from None
+        raise CheckpointError(f"{folder / ID_MAP} is damaged. {again(folder)}") from None
 
 
 def _labels(folder: Path, manifest: Mapping[str, Any]) -> NDArray[np.int8]:
@@ -242,7 +238,7 @@ def _labels(folder: Path, manifest: Mapping[str, Any]) -> NDArray[np.int8]:
             raise ValueError
         labels: NDArray[np.int8] = load_file(folder / SPLIT_FILE)["label"].numpy()
     except (OSError, SafetensorError, KeyError, ValueError):
-        raise CheckpointError(f"{folder / SPLIT_FILE} is missing or damaged. {_again(folder)}") from None
+        raise CheckpointError(f"{folder / SPLIT_FILE} is missing or damaged. {again(folder)}") from None
     return labels
 
 
@@ -264,9 +260,9 @@ def _check_id_map(folder: Path, manifest: Mapping[str, Any], bundle: Bundle) -> 
     try:
         stored = read_json(folder / ID_MAP)
     except RecunlearnError:
-        raise CheckpointError(f"{folder / ID_MAP} is damaged. {_again(folder)}") from None
+        raise CheckpointError(f"{folder / ID_MAP} is damaged. {again(folder)}") from None
     if stored != id_map or content_hash(stored) != manifest.get("id_map_hash"):
         raise CheckpointError(
             f"{folder / ID_MAP} numbers users or items differently from the data set "
-            f"'{bundle.facts['data']}', so the rows of the model would belong to others. {_again(folder)}"
+            f"'{bundle.facts['data']}', so the rows of the model would belong to others. {again(folder)}"
         )

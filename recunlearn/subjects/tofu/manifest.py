@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from recunlearn.foundation.errors import CheckpointError
-from recunlearn.foundation.store import read_json
+from recunlearn.foundation.store import content_hash, file_hash, read_json
 
 MANIFEST = "manifest.json"
 TYPES = {"settings": dict, "data_hash": str, "weights_hash": str, "rows": int, "losses": list}
@@ -29,3 +29,18 @@ def read_manifest(folder: Path) -> Mapping[str, Any]:
             "kind. Train it again: tofu train"
         )
     return manifest
+
+
+def weights_hash(folder: Path) -> str:
+    """Content hash of a model's weights."""
+    return content_hash({p.name: file_hash(p) for p in sorted(folder.glob("*.safetensors"))})
+
+
+def check_weights(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Refuse weights other than those that the manifest was written with.
+
+    Raises:
+        CheckpointError: they were altered.
+    """
+    if weights_hash(Path(folder)) != manifest["weights_hash"]:
+        raise CheckpointError(f"The weights in {folder} were altered after training. Train it again.")

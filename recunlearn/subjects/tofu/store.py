@@ -11,14 +11,12 @@ from torch import nn
 from recunlearn.foundation.errors import CheckpointError
 from recunlearn.foundation.store import (
     atomic_folder,
-    content_hash,
-    file_hash,
     refuse_unwritable,
     write_json,
 )
 from recunlearn.subjects.device import resolve_device
 from recunlearn.subjects.tofu.data import Rows
-from recunlearn.subjects.tofu.manifest import MANIFEST, read_manifest
+from recunlearn.subjects.tofu.manifest import MANIFEST, check_weights, read_manifest, weights_hash
 from recunlearn.subjects.tofu.model import (
     load_model,
     load_tokenizer,
@@ -114,7 +112,7 @@ def save_subject(subject: LanguageSubject, folder: Path) -> None:
     with atomic_folder(folder) as temporary, quiet_transformers():
         model.save_pretrained(temporary, max_shard_size="100GB")
         subject.tokenizer.save_pretrained(temporary)
-        subject.weights_hash = _weights_hash(temporary)
+        subject.weights_hash = weights_hash(temporary)
         manifest = {
             "kind": "language",
             "format": FORMAT,
@@ -145,8 +143,7 @@ def load_subject(
             f"{folder} was trained on other rows ({manifest['rows']:,}) than these ({len(rows):,}). Name the "
             "files that it was trained on."
         )
-    if _weights_hash(Path(folder)) != manifest["weights_hash"]:
-        raise CheckpointError(f"The weights in {folder} were altered after training. Train it again.")
+    check_weights(folder, manifest)
     model, tokenizer = load_model(str(Path(folder).absolute()))
     model = model.to(resolve_device(settings.device))
     return LanguageSubject(
@@ -158,10 +155,6 @@ def load_subject(
         weights_hash=manifest["weights_hash"],
         losses=tuple(manifest["losses"]),
     )
-
-
-def _weights_hash(folder: Path) -> str:
-    return content_hash({p.name: file_hash(p) for p in sorted(folder.glob("*.safetensors"))})
 
 
 __all__ = ["load_subject", "save_subject", "train_subject", "untrained_subject"]

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -82,7 +83,8 @@ class _Crew:
         finally:
             for worker in self.workers:
                 worker.line.close()
-                worker.process.terminate()
+                # Not terminate(): Lightning takes SIGTERM as a wish to stop after the batch.
+                worker.process.kill()
                 worker.process.join()
 
     def _start(self) -> _Worker:
@@ -133,9 +135,18 @@ def _end(code: int | None) -> str:
     return f"killed by {signal.Signals(-code).name}" if code and code < 0 else f"exit code {code}"
 
 
+def _end_with_parent() -> None:
+    """End with the process that gives the tasks, however it ended: its next run does them again."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
 def _serve(line: Connection, job: Job, shared: Any) -> None:
     """Life of a process: do tasks until nobody is left to send any."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     while True:
         try:
