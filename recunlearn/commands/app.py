@@ -60,7 +60,7 @@ def run(args: Sequence[str]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return BROKEN_PIPE
     except Exception as error:
-        return _failed(error)
+        return _failed(error, args)
     return OK
 
 
@@ -98,12 +98,12 @@ def _stopped(stop: KeyboardInterrupt | SystemExit) -> int:
     return INTERRUPTED
 
 
-def _failed(error: Exception) -> int:
+def _failed(error: Exception, args: Sequence[str]) -> int:
     if type(error).__name__ == "NoArgsIsHelpError":
         return USAGE
     if os.environ.get("RECUNLEARN_DEBUG"):
         traceback.print_exception(error)
-    sentence, code = explain(error)
+    sentence, code = explain(error, args)
     print(f"error: {_visible(sentence)}", file=sys.stderr)
     return code
 
@@ -117,15 +117,20 @@ def _visible(text: str) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def explain(error: Exception) -> tuple[str, int]:
-    """Return one sentence for a user and the exit code: 1 or 2 as the error says, 1 for the unexpected."""
+def explain(error: Exception, args: Sequence[str] = ()) -> tuple[str, int]:
+    """Return one sentence for a user and the exit code: 1 or 2 as the error says, 1 for the unexpected.
+
+    Args:
+        error: what was raised.
+        args: the command line that it comes from.
+    """
     if isinstance(error, RecunlearnError):
         return str(error), error.exit_code
     if isinstance(error, typer.Abort):
         return "Aborted: an answer was asked for and none was given.", FAILED
     # Usage errors are known by a method: newer typer carries its own copy of click's classes.
     if hasattr(error, "format_message"):
-        return _usage_sentence(error), getattr(error, "exit_code", USAGE)
+        return _usage_sentence(error, args), getattr(error, "exit_code", USAGE)
     if known := _disk_sentence(error) or _memory_sentence(error):
         return known, FAILED
     text = " ".join(str(error).split())
@@ -135,9 +140,9 @@ def explain(error: Exception) -> tuple[str, int]:
     ), FAILED
 
 
-def _usage_sentence(error: Any) -> str:
+def _usage_sentence(error: Any, args: Sequence[str]) -> str:
     context = getattr(error, "ctx", None)
-    path = context.command_path if context else _program()
+    path = context.command_path if context else _command_path(args)
     # "Value error, " is how pydantic, which typer checks values with, begins the text of a refused value.
     sentence = " ".join(error.format_message().replace("Value error, ", "").split())
     option = getattr(error, "option_name", None)
@@ -146,6 +151,18 @@ def _usage_sentence(error: Any) -> str:
         sentence = unknown_option(option, [n for p in parameters for n in p.opts if n.startswith("--")])
     stop = "" if sentence.endswith((".", "?", "!")) else "."
     return f"{sentence}{stop} See: {path} --help"
+
+
+def _command_path(args: Sequence[str]) -> str:
+    """Return program and command of a command line: the error for an absent value does not know them."""
+    path = [_program()]
+    command: Any = typer.main.get_command(build())
+    for name in args:
+        command = getattr(command, "commands", {}).get(name)
+        if command is None:
+            break
+        path.append(name)
+    return " ".join(path)
 
 
 def unknown_option(option: str, names: Sequence[str]) -> str:

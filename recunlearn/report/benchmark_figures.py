@@ -16,7 +16,8 @@ SHOWN = ("easy", "random", "hard")
 COLOURS = ("#1f6fb4", "#d9822b", "#3a9a5b", "#b5426b", "#7a5fb0", "#222222", "#a0862c", "#2a9d9d", "#c0504d")
 OF_SET = {"easy": "#3a9a5b", "random": "#7f7f7f", "hard": "#b5426b"}
 GREY = "#7f7f7f"
-QUALITIES = {"NDCG@10": "NDCG@10 of the users that stay", "AUC": "AUC of the users that stay"} | {
+UE_AXIS = "UE (100: as forgotten as by retraining)"
+QUALITIES = {"NDCG@10": "NDCG@10 of the users that stay", "AUC": "AUC of the users who stay"} | {
     "utility": "model utility",
     "kept": "probability of kept answers",
 }
@@ -141,7 +142,7 @@ def _draw_trade_off(axes: Any, points: Points, quality: str) -> None:
         axes.axhline(points.lines[ORIGINAL], color=GREY, lw=1, ls="--", label=ORIGINAL)
     axes.set_xlim(-2, 102)
     axes.margins(y=0.15)
-    axes.set_xlabel("UE (100: as forgotten as by retraining)")
+    axes.set_xlabel(UE_AXIS)
     axes.set_ylabel(QUALITIES[quality])
     axes.set_title(points.model)
     if points.names or ORIGINAL in points.lines:
@@ -165,7 +166,7 @@ def _draw_by_set(axes: Any, sets: dict[str, Points], _: str) -> None:
         axes.axvline(place + 0.5, color="#e4e4e4", lw=0.8)
     axes.set_xticks(range(len(names)), names, rotation=30, ha="right")
     axes.set_ylim(0, 105)
-    axes.set_ylabel("UE")
+    axes.set_ylabel(UE_AXIS)
     axes.set_title(next(iter(sets.values())).model if sets else "no measurable set", loc="left")
     if sets:
         axes.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=3)
@@ -181,7 +182,8 @@ def _draw_costs(axes: Any, points: Points, _: str) -> None:
     axes.grid(axis="y", color="#e4e4e4", lw=0.8)
     axes.axvline(1, color=GREY, lw=1, ls="--")
     for x, y in zip(points.x, points.y, strict=True):
-        axes.annotate(f"{x:.2g}", (x, y), xytext=(8, 0), textcoords="offset points", va="center", fontsize=8)
+        style = {"va": "center", "fontsize": 8, "bbox": {"color": "white", "pad": 0.5}}
+        axes.annotate(f"{x:.2g}", (x, y), xytext=(8, 0), textcoords="offset points", **style)
     axes.margins(x=0.15, y=0.15)
     axes.set_xlabel("seconds of unlearning / seconds of retraining (dashed: equal)")
     axes.set_title(points.model)

@@ -114,6 +114,6 @@ def _lines(axes: Any, figure: CheckFigure) -> None:
     axes.fill_between(x, mean - sd, mean + sd, color=GREY, alpha=0.25, lw=0)
     for level in (0, 1):
         axes.axhline(level, color=GREY, lw=0.5)
-    axes.set_xlabel("edges kept; of the complement: edges left out (%)")
+    axes.set_xlabel("edges kept; for all but the strongest: edges left out (%)")
     axes.set_ylabel("f: 0 = baseline, 1 = whole model")
     axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.12), ncols=2, frameon=False)

@@ -282,7 +282,7 @@ def charts(found: ExplainedUser) -> list[tuple[str, list[str], NDArray[np.float6
             contribution[best],
         ),
         (
-            "All edges between two nodes together",
+            "All edges between two nodes together, added to CUD",
             [_short(f"{names[u]} -> {names[v]}") for u, v in largest],
             np.array([pairs[p] for p in largest]),
         ),

@@ -38,6 +38,11 @@ def _job_data(job: Any) -> dict[str, Any]:
     }
 
 
+def share_left_scale(verified: str) -> str:
+    """Ends of the share left, by what a deletion was verified against: ``bound`` or ``retrain``."""
+    return f"0 as {'retrained' if verified == 'retrain' else 'a stranger'}, 1 nothing forgotten"
+
+
 def stream(jobs: Any) -> list[dict[str, Any]]:
     """Drift after a quarter, half, three quarters and all of the jobs of a run; each job once."""
     places = dict.fromkeys(-(-len(jobs) * part // 4) for part in (1, 2, 3, 4)) if jobs else {}
@@ -114,7 +119,8 @@ def _draw_job(console: Console, job: Any) -> None:
             table.add_row(name, f"{figures[before]:.4f}", f"{figures[after]:.4f}")
     console.print(table)
     if "share_left" in figures:
-        console.print(f"share left {figures['share_left']:.2f} (0 as a stranger, 1 nothing forgotten)")
+        scale = share_left_scale(f["accepted"]["verified"])
+        console.print(f"share left {figures['share_left']:.2f} ({scale})")
     if f["scores"] != "none":
         console.print(
             Text(f"scores {f['scores']}, drift since they were made {f['drift']['since_scores']:.3f}")

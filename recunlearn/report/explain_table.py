@@ -61,13 +61,13 @@ def draw(console: Console, found: ExplainedUser, picture: Path | None) -> None:
     """Print the sentence, the edges that decide, the sums per layer and where the picture lies."""
     console.print(Text(found.sentence))
     console.print()
-    console.print(Text(f"The {SHOWN} edges that decide", style="bold cyan"))
+    console.print(Text(f"The {len(rows(found))} edges that decide", style="bold cyan"))
     console.print(_edges(found))
     told = found.told
     rest = told.contribution.sum() - told.contribution[told.strongest(SHOWN)].sum()
     console.print(Text(_legend(found, float(rest)), style="dim"))
     console.print()
-    console.print(Text("By layer", style="bold cyan"))
+    console.print(Text("By layer: added to CUD", style="bold cyan"))
     table = Table(box=None, pad_edge=False, show_header=False, padding=(0, 1))
     table.add_column()
     table.add_column(justify="right")
@@ -89,11 +89,20 @@ def _edges(found: ExplainedUser) -> Table:
     return table
 
 
+def _term(value: float) -> str:
+    """A summand after the first one.
+
+    >>> _term(0.0814), _term(-0.01)
+    ('+ 0.081', '- 0.010')
+    """
+    return f"{'-' if value < 0 else '+'} {abs(value):.3f}"
+
+
 def _legend(found: ExplainedUser, rest: float) -> str:
     told, who = found.told, found.words["entity"]
     unit = f"standard deviations from the average {who}" if told.standardised else "strength of the edge"
     return (
         f"{who}, easy, hard: {unit}, of this {who} and on average over the anchors; adds: to CUD, + towards "
-        f"hard. CUD {told.cud:.3f} = {told.start:.3g} {told.contribution.sum():+.3f} over all "
+        f"hard. CUD {told.cud:.3f} = {told.start:.3g} {_term(told.contribution.sum())} over all "
         f"{len(found.edges)} edges ({rest:+.3f} by those not shown)"
     )

@@ -5,6 +5,8 @@ from typing import Any
 
 import jinja2
 
+from recunlearn.report.deletion_table import share_left_scale
+
 SCOPES = {
     "user": "everything of one user",
     "interaction": "one user's rating of one item",
@@ -13,7 +15,7 @@ SCOPES = {
 }
 LIMITS = (
     ("share_left", "share left", "share_left"),
-    ("quality_drop", "drop of the others' test metric", "quality_drop"),
+    ("quality_drop", "relative drop of the others' test metric", "quality_drop"),
     ("loss_rise", "rise of the others' loss, nats", "loss_rise"),
 )
 
@@ -40,5 +42,6 @@ def limit_rows(receipt: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     for name, words, limit in LIMITS:
         if name in figures:
             bound = "none (trained without)" if exact else f"at most {limits[limit]:g}"
-            rows.append((words, f"{figures[name]:.4f}", bound))
+            scale = f" ({share_left_scale(receipt['verified'])})" if name == "share_left" else ""
+            rows.append((words, f"{figures[name]:.4f}{scale}", bound))
     return rows

@@ -163,8 +163,9 @@ def _warn(found: Unlearned, name: str, listener: Listener) -> None:
     elif found.reached is False:
         listener.say(
             f"Warning: {name} did not bring the loss of the forgotten to its target within {found.steps} "
-            f"steps: {found.target:.2f}, as strangers have or as target says; it was {found.start:.2f} "
-            "before, and what was reached stands below. Raise steps or learning_rate, or name another method."
+            f"steps: it went from {found.start:.2f} to {found.history['level'][-1]:.2f}, and the target is "
+            f"{found.target:.2f}, as strangers have or as target says (the rule looks at some interactions, "
+            "the table below at more). Raise steps or learning_rate, or name another method."
         )
 
 

@@ -110,7 +110,14 @@ def test_every_command_explains_itself(run_cli, command):
         (["docter"], r"error: No such command 'docter'. .*Did you mean 'doctor'"),
         (["doctor", "--fromat", "json"], "error: Unknown option --fromat. Did you mean --format? See: "),
         (["doctor", "--format", "yaml"], "error: Invalid value for '--format': 'yaml' is not one of"),
-        (["doctor", "--format"], "error: Option '--format' requires an argument. See: "),
+        (
+            ["doctor", "--format"],
+            "error: Option '--format' requires an argument. See: recunlearn doctor --help",
+        ),
+        (
+            ["data", "add", "shop", "--file"],
+            "error: Option '--file' requires an argument. See: recunlearn data add --help",
+        ),
         (["doctor", "extra"], "error: Got unexpected extra argument"),
     ],
 )

@@ -145,10 +145,12 @@ def test_a_target_that_is_not_reached_is_said(unlearn, tmp_path):
     assert done.code == 0
     said = " ".join(done.err.split())
     assert "did not bring the loss of the forgotten to its target within 2 steps: " in said
-    start, target = (
-        float(x) for x in re.search(r"steps: (\S+), .* it was (\S+) before", said).groups()[::-1]
-    )
-    assert 0 < start < target
+    stated = re.search(r"went from (\S+) to (\S+), and the target is (\S+),", said)
+    start, reached, target = map(float, stated.groups())
+    assert 0 < start <= reached < target
+    # what the rule looked at last, not the table's figure, which is of other interactions
+    log = pd.read_csv(tmp_path / "new" / "metrics.csv")
+    assert reached == pytest.approx(log["level"].iloc[-1], abs=0.005)
 
 
 BAD = {

@@ -170,6 +170,16 @@ def test_the_page_escapes_what_it_shows(issued, tmp_path):
     assert "canary" not in page
     assert "http" not in page
     assert "at most 0.25" in page
+    assert "python cli.py verify R-1.json" in page
+
+
+@pytest.mark.parametrize(("verified", "scale"), [("bound", "0 as a stranger"), ("retrain", "0 as retrained")])
+def test_the_share_left_names_its_ends(issued, verified, scale):
+    from recunlearn.report.receipt_html import limit_rows
+
+    receipt = json.loads((issued / "R-1.json").read_text()) | {"verified": verified}
+    (share,) = (value for words, value, _ in limit_rows(receipt) if words == "share left")
+    assert share.endswith(f"({scale}, 1 nothing forgotten)")
 
 
 def test_the_place_of_a_receipt_stays_in_its_folder(tmp_path):

@@ -4,11 +4,19 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from PIL import Image
 from rich.console import Console
 
 from recunlearn.foundation.store import write_json
-from recunlearn.report.benchmark_figures import by_set, costs, figures, trade_off
+from recunlearn.report.benchmark_figures import (
+    _draw_by_set,
+    _draw_trade_off,
+    by_set,
+    costs,
+    figures,
+    trade_off,
+)
 from recunlearn.report.benchmark_html import headlines, html
 from recunlearn.report.benchmark_live import drawn
 from recunlearn.report.benchmark_table import Told, draw, grids, markdown, page
@@ -105,6 +113,14 @@ def test_points_of_the_figures(frame):
     }
 
 
+def test_both_figures_of_ue_say_what_100_is(frame):
+    table = summary(frame)
+    by_sets, against = Figure().subplots(2)
+    _draw_by_set(by_sets, by_set(table, "BPR"), "")
+    _draw_trade_off(against, trade_off(table, "BPR"), "NDCG@10")
+    assert by_sets.get_ylabel() == against.get_xlabel() == "UE (100: as forgotten as by retraining)"
+
+
 def test_a_benchmark_in_which_no_ue_could_be_measured_has_its_report(frame, told):
     """So small a forget set, or so weak a model, that retraining changes nothing: results are not lost."""
     for kept, count in (("cost|ndcg", 3), ("cost", 3), ("nothing", 0)):
@@ -124,6 +140,7 @@ def test_figures_are_drawn_and_the_page_holds_them(told):
         assert (image < 128).mean() > 0.001  # something is drawn
     text = html(told, images)
     assert text.count("<img") == 3
+    assert "bars one standard deviation over draws and seeds: 100 is as forgotten as by retraining" in text
     assert "benchmark &lt;&amp;&gt;" in text
     assert all(grid.title in text.replace("&amp;", "&") for grid in grids(told))
 
@@ -131,7 +148,7 @@ def test_figures_are_drawn_and_the_page_holds_them(told):
 def test_headlines_name_the_ends(told):
     (hard,) = headlines(told)
     assert "−10.0 (NPO) to +4.0 (SISA)" in hard
-    assert "0 of 2 methods differ" in hard
+    assert "0 of 2 methods differ at 5\N{NO-BREAK SPACE}% after" in hard
     # clipped UE is 25 against 30 for NPO, 42 against 40 for SISA
     assert "as in the paper, it is −5.0 to +2.0; there −14.1" in hard
 

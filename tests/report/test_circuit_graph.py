@@ -92,7 +92,9 @@ def test_width_is_strength_on_one_scale_and_colour_is_sign():
 
 
 def test_bars_are_the_contributions(found):
-    (_, edges, values), (_, pairs, sums) = charts(found)
+    (first, edges, values), (second, pairs, sums) = charts(found)
+    assert first.endswith("to CUD")
+    assert second.endswith("to CUD")
     order = np.argsort(-np.abs(found.told.contribution), kind="stable")[:10]
     assert values == pytest.approx(found.told.contribution[order])
     assert all(

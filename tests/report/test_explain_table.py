@@ -29,7 +29,10 @@ def test_table_shows_sentence_edges_sum_and_picture(found):
     for row in rows(found):
         assert all(cell in text for cell in row)
     total = found.told.contribution.sum()
-    assert f"CUD {found.told.cud:.3f} = 0.5 {total:+.3f} over all 14 edges" in words
+    sign = "+" if total > 0 else "-"
+    assert f"CUD {found.told.cud:.3f} = 0.5 {sign} {abs(total):.3f} over all 14 edges" in words
+    assert "The 10 edges that decide" in text
+    assert "By layer: added to CUD" in text
     assert "picture: /somewhere/picture.png" in text
     assert max(map(len, text.splitlines())) <= 80
 
