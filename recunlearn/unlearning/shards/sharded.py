@@ -142,7 +142,7 @@ class Sharded(ABC):
         """Model of all shards, trained here once and read back from ``folder`` afterwards."""
         known = self._known(subject)
         shard = self.partition(known, *known.pairs())
-        with _workplace(folder) as place:
+        with _working_folder(folder) as place:
             request = self._request(known, shard, NOBODY, seed, place, progress)
             self._train(request, request.parts, OF_ORIGINAL)
             return self.combine(request, None).model
@@ -180,7 +180,7 @@ class Sharded(ABC):
         """
         known, forget = self._known(subject), checked(subject, forget)
         shard = self.partition(known, *known.pairs())
-        with _workplace(folder) as place:
+        with _working_folder(folder) as place:
             before = self._request(known, shard, NOBODY, seed, place, progress)
             after = self._request(known, shard, forget, seed, place, progress)
             touched = _touched(before, after)
@@ -255,7 +255,7 @@ def _touched(before: Request, after: Request) -> set[int]:
 
 
 @contextmanager
-def _workplace(folder: Path | None) -> Iterator[Path]:
+def _working_folder(folder: Path | None) -> Iterator[Path]:
     """``shards`` in the folder, or a folder that is deleted at the end."""
     if folder is not None:
         yield Path(folder) / "shards"
