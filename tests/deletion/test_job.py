@@ -20,6 +20,7 @@ from recunlearn.deletion.policy import LimitSettings, MeasureSettings, Policy
 from recunlearn.deletion.request import Request
 from recunlearn.deletion.stages import Orders
 from recunlearn.foundation.errors import RecunlearnError, UsageError
+from recunlearn.foundation.store import file_hash
 from recunlearn.studies.keys import keys_for
 from recunlearn.studies.scoring import Listener
 
@@ -238,7 +239,9 @@ def test_a_model_that_was_replaced_under_our_feet_fails_the_job(shop, run, monke
             run(Request("R-1", shop.users[0]))
     model = keys_for(shop.settings).model
     manifest = json.loads((model / "manifest.json").read_text())
-    (model / "manifest.json").write_text(json.dumps({**manifest, "weights_hash": "another"}))
+    weights = model / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes() + b" ")
+    (model / "manifest.json").write_text(json.dumps({**manifest, "weights_hash": file_hash(weights)}))
     done = run()
     assert "it was replaced" in done.failed["job-00001"]
     assert shop.users[0] in load_interactions("shop").users
