@@ -1,5 +1,6 @@
 """The live table of a running benchmark, on stderr."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,11 +13,13 @@ from recunlearn.studies.benchmark.board import Board
 
 MOST_SECONDS = 90
 """Above it a time is told in minutes."""
+LINE_SECONDS = 300.0
+"""Between two lines where stderr is no terminal."""
 
 
 @contextmanager
 def live(board: Board) -> Iterator[None]:
-    """Show cells by model and method and the time that is left; without a terminal, one line at the end."""
+    """Show cells by model and method and the time that is left; without a terminal, a line now and then."""
     console = Console(stderr=True)
 
     def look() -> RenderableType:
@@ -24,14 +27,40 @@ def live(board: Board) -> Iterator[None]:
         return drawn(board)
 
     if not console.is_terminal:
-        board.look()
-        console.print(Text(_state(board)))
-        yield
-        board.look()
-        console.print(Text(_state(board)))
+        with _lines(board, console):
+            yield
         return
     with Live(get_renderable=look, console=console, refresh_per_second=1, transient=True):
         yield
+
+
+@contextmanager
+def _lines(board: Board, console: Console) -> Iterator[None]:
+    """Tell the state before and after, and every some minutes where it changed."""
+    over = threading.Event()
+    told = ""
+
+    def tell() -> None:
+        nonlocal told
+        board.look()
+        state = _state(board)
+        if state != told:
+            console.print(Text(state), soft_wrap=True)
+        told = state
+
+    def watch() -> None:
+        while not over.wait(LINE_SECONDS):
+            tell()
+
+    tell()
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watcher.join()
+    tell()
 
 
 def drawn(board: Board) -> RenderableType:

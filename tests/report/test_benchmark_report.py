@@ -1,5 +1,6 @@
 import io
 import re
+import threading
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from PIL import Image
 from rich.console import Console
 
 from recunlearn.foundation.store import write_json
+from recunlearn.report import benchmark_live
 from recunlearn.report.benchmark_figures import (
     _draw_by_set,
     _draw_trade_off,
@@ -151,6 +153,23 @@ def test_headlines_name_the_ends(told):
     assert "0 of 2 methods differ at 5\N{NO-BREAK SPACE}% after" in hard
     # clipped UE is 25 against 30 for NPO, 42 against 40 for SISA
     assert "as in the paper, it is −5.0 to +2.0; there −14.1" in hard
+
+
+def test_without_a_terminal_there_is_a_line_where_something_changed(tmp_path, monkeypatch, capsys):
+    grid = Grid(models=("BPR",), methods=("NPO",), sets=("hard", "random"))
+    plan = Plan(BenchmarkSettings(grid=(grid,)), tmp_path)
+    first = plan.cells[0]
+    looked = threading.Event()
+    monkeypatch.setattr(benchmark_live, "LINE_SECONDS", 0.01)
+    board = Board(plan, 2, [])
+    with benchmark_live.live(board):
+        write_json(plan.path(first), {"cell": as_plain(first), "seconds": 8.0})
+        monkeypatch.setattr(board, "remaining", lambda: looked.set() or 4.0)
+        assert looked.wait(30)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "0 of 2 cells done, remaining time known after the first ones."
+    assert lines[-1] == "1 of 2 cells done, about 4 s left."
+    assert len(lines) == 2
 
 
 def test_the_board_counts_cells_and_tells_the_time_left(tmp_path):
