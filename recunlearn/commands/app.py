@@ -19,6 +19,7 @@ from recunlearn import __version__
 from recunlearn.foundation.errors import RecunlearnError, is_memory_error, near_miss
 
 OK, FAILED, USAGE, INTERRUPTED, BROKEN_PIPE, TERMINATED = 0, 1, 2, 130, 141, 143
+_GOES_ON = "Nothing was half-written; the same command goes on where it can."
 
 
 def build() -> typer.Typer:
@@ -90,11 +91,11 @@ def _stopped(stop: KeyboardInterrupt | SystemExit) -> int:
     if isinstance(cause, BrokenPipeError):
         return BROKEN_PIPE
     if type(stop).__name__ == "SIGTERMException":
-        print("Terminated. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)
+        print(f"Terminated. {_GOES_ON}", file=sys.stderr)
         return TERMINATED
     if isinstance(stop, SystemExit) and not isinstance(cause, KeyboardInterrupt):
         return stop.code if isinstance(stop.code, int) else FAILED
-    print("Interrupted. Nothing was half-written; the same command goes on where it can.", file=sys.stderr)
+    print(f"Interrupted. {_GOES_ON}", file=sys.stderr)
     return INTERRUPTED
 
 

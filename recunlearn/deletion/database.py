@@ -67,11 +67,8 @@ def connect(path: Path, keys: KeyRing) -> sqlite3.Connection:
             raise _no_ledger(path) from None
     with explained(path):
         base = _open(path)
-        try:
+        with _closed_on_failure(base):
             _prepare(base, path, keys)
-        except BaseException:
-            base.close()
-            raise
     return base
 
 
@@ -83,12 +80,19 @@ def connect_to_read(path: Path, keys: KeyRing) -> sqlite3.Connection:
     """
     with explained(path):
         base = _opened_to_read(path)
-        try:
+        with _closed_on_failure(base):
+            _check_version(base, path)
             _check(base, path, keys)
-        except BaseException:
-            base.close()
-            raise
     return base
+
+
+@contextmanager
+def _closed_on_failure(base: sqlite3.Connection) -> Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        base.close()
+        raise
 
 
 def _opened_to_read(path: Path) -> sqlite3.Connection:
@@ -155,8 +159,7 @@ def _check_version(base: sqlite3.Connection, path: Path) -> None:
 
 
 def _check(base: sqlite3.Connection, path: Path, keys: KeyRing) -> None:
-    """Refuse what is no ledger of ours, of a newer version, or of other keys."""
-    _check_version(base, path)
+    """Refuse what is no ledger of ours, or one of other keys."""
     if base.execute("PRAGMA application_id").fetchone()[0] != APPLICATION:
         raise _no_ledger(path)
     found = base.execute("SELECT value FROM meta WHERE name = 'keys'").fetchone()
